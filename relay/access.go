@@ -134,8 +134,7 @@ func (s *Server) access(spec authorizationv1.SelfSubjectAccessReviewSpec) author
 		return authorizationv1.SubjectAccessReviewStatus{Reason: "informctl serves get, list and watch"}
 	}
 	_, ok := best(s.collections(), func(c Collection) bool {
-		resource, _, _ := strings.Cut(c.Scope.Resource, ".")
-		return resource == a.Resource && c.Scope.Kind.Group == a.Group && (a.Version == "" || a.Version == "*" || a.Version == c.Scope.Kind.Version)
+		return c.groupResource() == schema.GroupResource{Group: a.Group, Resource: a.Resource} && (a.Version == "" || a.Version == "*" || a.Version == c.Scope.Kind.Version)
 	}, a.Namespace)
 	if !ok {
 		return authorizationv1.SubjectAccessReviewStatus{Reason: "informctl does not hold it"}

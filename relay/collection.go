@@ -60,7 +60,9 @@ type served struct {
 	plain    *handlers.RequestScope // of requests for the objects
 	other    *handlers.RequestScope // of requests for Tables and metadata
 
-	hasTypeMeta atomic.Bool // an object was found that the codec has stored with its kind
+	// isSized means that the stored sizes have been those of the messages: no object was
+	// found that the codec has stored with its kind.
+	isSized atomic.Bool
 
 	printed struct {
 		mu   sync.Mutex // protects the fields below
@@ -120,7 +122,7 @@ const staleAfter = 150 * time.Second
 // warnings returns what a user has to know of the answer.
 func (s *served) warnings(now time.Time) []string {
 	var out []string
-	if since := s.Reader.Checkpoint().Time; s.Live && now.Sub(since) > staleAfter {
+	if since := s.Reader.Checkpoint().Time; s.Live && !since.IsZero() && now.Sub(since) > staleAfter {
 		out = append(out, fmt.Sprintf("%s: as of %s, the server was not heard since", s.Scope.Resource, since.UTC().Format(time.RFC3339)))
 	}
 	if s.Note != "" {

@@ -140,6 +140,9 @@ func (d *Documents) Fetch(ctx context.Context, config *rest.Config) error {
 	d.mu.RLock()
 	had := d.index
 	d.mu.RUnlock()
+	if err := d.load(ctx); err != nil { // a schema may fail
+		return err
+	}
 	b, err := f.get(ctx, openAPIPath, "")
 	if err != nil {
 		return err
@@ -148,19 +151,24 @@ func (d *Documents) Fetch(ctx context.Context, config *rest.Config) error {
 	if err := json.Unmarshal(b, &index); err != nil {
 		return fmt.Errorf("%s: %w", openAPIPath, err)
 	}
+	var failed []error // as of an aggregated API that does not work
 	for name, now := range index.Paths {
 		if had.Paths[name] == now {
 			continue
 		}
 		if err := f.fetch(ctx, openAPIPath+"/"+name, ""); err != nil {
+			failed = append(failed, err)
+			delete(index.Paths, name)
+		}
+	}
+	if len(failed) > 0 {
+		if b, err = json.Marshal(index); err != nil {
 			return err
 		}
 	}
 	// The index comes last: it says which of the others are there.
-	if err := f.keep(ctx, openAPIPath, b); err != nil {
-		return err
-	}
-	return d.load(ctx)
+	failed = append(failed, f.keep(ctx, openAPIPath, b), d.load(ctx))
+	return errors.Join(failed...)
 }
 
 type fetching struct {
@@ -197,7 +205,11 @@ func (f *fetching) get(ctx context.Context, path, accept string) ([]byte, error)
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: the server answers %s", path, res.Status)
 	}
-	return io.ReadAll(io.LimitReader(res.Body, maxDocument))
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxDocument+1))
+	if err == nil && len(b) > maxDocument {
+		err = fmt.Errorf("%s: the answer has more than %d bytes", path, maxDocument)
+	}
+	return b, err
 }
 
 // keep writes a document if it has changed.

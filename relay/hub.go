@@ -22,13 +22,14 @@ type hub struct {
 	begin  sync.Once
 	ended  sync.WaitGroup // its goroutines
 
-	mu       sync.Mutex // protects the fields below
-	chain    []*node    // the end of the chain; empty while there is none
-	bytes    int        // of chain
-	changed  chan struct{}
-	above    string // see store.LogState
+	mu       sync.Mutex    // protects the fields below
+	chain    []*node       // the end of the chain; empty while there is none
+	bytes    int           // of chain
+	changed  chan struct{} // closed and replaced when the chain has changed
+	above    string        // see store.LogState
 	watching int
-	err      error // why there is no chain
+	watched  chan struct{} // closed and replaced when the first watch begins
+	err      error         // why there is no chain
 }
 
 // node is a place in the log and the group that has led there.
@@ -41,15 +42,17 @@ type node struct {
 	err  error // why the chain ends here
 }
 
-// maxChain bounds the groups of the chain in bytes, and maxNodes in their number: who is
-// further behind is cut, and who begins further behind reads the log.
+// maxChain bounds the groups of the chain in bytes as they are stored, and maxNodes in
+// their number: who is further behind is cut, and who begins further behind reads the
+// log. What is decoded and encoded of a group for watches takes up to thirty times as
+// much.
 const (
-	maxChain = 64 << 20
+	maxChain = 8 << 20
 	maxNodes = 10_000
 )
 
 func newHub(s *served) *hub {
-	h := &hub{s: s, changed: make(chan struct{})}
+	h := &hub{s: s, changed: make(chan struct{}), watched: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h
 }
@@ -84,7 +87,7 @@ const retryEvery = 200 * time.Millisecond
 func (h *hub) run() {
 	var err error
 	for h.ctx.Err() == nil {
-		err = h.follow(errors.Is(err, errHeld))
+		err = h.follow(errors.Is(err, errHeld) || errors.Is(err, errNotWhole))
 		h.broken(err)
 		wait := time.NewTimer(retryEvery)
 		select {
@@ -126,6 +129,9 @@ func (h *hub) follow(whole bool) error {
 	return context.Cause(h.ctx)
 }
 
+// errNotWhole says that what there is is no state of the server.
+var errNotWhole = errors.New("for too long a list was being applied, or an object could not be stored")
+
 // last returns the last place of the log that can be read. With whole, nothing may have
 // come after it.
 func (s *served) last(whole bool) (place store.Place, above string, err error) {
@@ -139,7 +145,7 @@ func (s *served) last(whole bool) (place store.Place, above string, err error) {
 	case state.Readable.IsZero():
 		return place, "", fmt.Errorf("the first list of %s is not complete", s.Scope)
 	case whole && state.Readable.Mark != state.Last.Mark:
-		return place, "", fmt.Errorf("%s: for too long a list was being applied, or an object could not be stored", s.Scope)
+		return place, "", fmt.Errorf("%s: %w", s.Scope, errNotWhole)
 	}
 	return state.Readable, state.Above, nil
 }
@@ -155,7 +161,7 @@ func (h *hub) append(g *group, above string) {
 	}
 	h.chain, h.above, h.err = append(h.chain, n), above, nil
 	h.bytes += g.bytes
-	for h.bytes > maxChain && len(h.chain) > 1 || len(h.chain) > maxNodes {
+	for len(h.chain) > 1 && (h.bytes > maxChain || len(h.chain) > maxNodes || h.watching == 0) {
 		h.bytes -= h.chain[0].bytes
 		close(h.chain[0].cut)
 		h.chain[0] = nil
@@ -194,15 +200,11 @@ type entry struct {
 // enter returns where a watch begins that knows the state of a place.
 func (h *hub) enter(ctx context.Context, p store.Place) (entry, error) {
 	for {
-		place, told, _ := h.s.present()
+		newest := h.newest()
 		h.mu.Lock()
 		changed, err := h.changed, h.err
 		if len(h.chain) > 0 {
-			last := h.chain[len(h.chain)-1]
-			if place.Mark != last.place.Mark || place.Lineage != last.place.Lineage {
-				told = last.place.RV
-			}
-			e, wait, err := h.findLocked(p, told)
+			e, wait, err := h.findLocked(p, newest.told(h.chain[len(h.chain)-1]))
 			if !wait {
 				h.mu.Unlock()
 				return e, err
@@ -211,11 +213,10 @@ func (h *hub) enter(ctx context.Context, p store.Place) (entry, error) {
 		h.mu.Unlock()
 		select {
 		case <-changed:
+		case <-h.ctx.Done():
+			return entry{}, context.Cause(h.ctx)
 		case <-ctx.Done():
-			if err != nil {
-				return entry{}, unavailable(err)
-			}
-			return entry{}, ctx.Err()
+			return entry{}, cmp.Or(err, fmt.Errorf("%s: the log is not read so far", h.s.Scope))
 		}
 	}
 }
@@ -254,13 +255,6 @@ func (h *hub) findLocked(p store.Place, told string) (e entry, wait bool, err er
 	return entry{place: p}, false, nil
 }
 
-// nodeAt returns the node of a place, nil if the chain does not have it any more. It
-// waits until the hub has come so far.
-func (h *hub) nodeAt(ctx context.Context, p store.Place) (*node, error) {
-	e, err := h.enter(ctx, store.Place{Lineage: p.Lineage, Mark: p.Mark, Random: p.Random})
-	return e.at, err
-}
-
 // tail returns the end of the chain, nil if there is none.
 func (h *hub) tail() *node {
 	h.mu.Lock()
@@ -271,54 +265,63 @@ func (h *hub) tail() *node {
 	return h.chain[len(h.chain)-1]
 }
 
+// newest is the newest place that can be read.
+type newest struct {
+	place store.Place
+	rv    string // up to which nothing has changed since
+}
+
+func (h *hub) newest() (n newest) {
+	n.place, n.rv, _ = h.s.present() // what is unknown equals no node
+	return n
+}
+
 // told returns the resource version up to which nothing has changed since a node.
-func (h *hub) told(n *node) string {
-	place, told, err := h.s.present()
-	if err != nil || place.Mark != n.place.Mark || place.Lineage != n.place.Lineage {
-		return n.place.RV
+func (n newest) told(at *node) string {
+	if n.place.Mark != at.place.Mark || n.place.Lineage != at.place.Lineage || n.rv == "" {
+		return at.place.RV
 	}
-	return told
+	return n.rv
 }
 
 // watch counts a watch until stop is called.
 func (h *hub) watch() (stop func()) {
-	count := func(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.watching++; h.watching == 1 {
+		close(h.watched)
+		h.watched = make(chan struct{})
+	}
+	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.watching += n
-		h.wakeLocked()
+		h.watching--
 	}
-	count(1)
-	return func() { count(-1) }
 }
 
 // commitOnDemand has written what was applied, as long as somebody watches: a watch is
-// told what is written.
+// sent what is written.
 func (h *hub) commitOnDemand() {
 	ticker := time.NewTicker(settleEvery)
 	defer ticker.Stop()
 	written := ""
 	for {
 		h.mu.Lock()
-		watching, changed := h.watching, h.changed
+		watching, watched := h.watching, h.watched
 		h.mu.Unlock()
+		wait := ticker.C
 		if watching == 0 {
-			select {
-			case <-changed:
-				continue
-			case <-h.ctx.Done():
-				return
-			}
+			wait = nil
 		}
 		select {
-		case <-ticker.C:
+		case <-wait:
+		case <-watched:
+			continue
 		case <-h.ctx.Done():
 			return
 		}
-		if rv := h.s.Reader.Checkpoint().RV; rv != written {
-			if h.s.writes.settle(h.ctx) == nil {
-				written = rv
-			}
+		if rv := h.s.Reader.Checkpoint().RV; rv != written && h.s.writes.settle(h.ctx) == nil {
+			written = rv
 		}
 	}
 }

@@ -120,11 +120,11 @@ func (l *list) protobuf(w io.Writer) error {
 	total := len(head)
 	for e, err := range l.entries {
 		if err != nil {
-			return err
+			return unavailable(err)
 		}
 		n, err := l.size(buf, e)
 		if err != nil {
-			return err
+			return unavailable(err)
 		}
 		total += 1 + protowire.SizeBytes(n)
 	}
@@ -150,8 +150,7 @@ func (l *list) protobuf(w io.Writer) error {
 			return err
 		}
 	}
-	if written != total {
-		l.of.hasTypeMeta.Store(true) // the next list reads each item for its size
+	if l.of.isSized.Store(written == total); written != total {
 		return out.fail(fmt.Errorf("%s: a list has %d bytes instead of %d", l.of.Scope, written, total))
 	}
 	out.Write(unknownTail)
@@ -160,7 +159,7 @@ func (l *list) protobuf(w io.Writer) error {
 
 // size returns how many bytes item returns for an entry.
 func (l *list) size(buf *[]byte, e store.Entry) (int, error) {
-	if l.target == nil && e.Raw != nil && l.of.payloads != nil && !l.of.hasTypeMeta.Load() {
+	if l.target == nil && e.Raw != nil && l.of.payloads != nil && l.of.isSized.Load() {
 		n, err := l.of.payloads.PayloadSize(e)
 		return n - noTypeMeta, err
 	}
@@ -336,7 +335,7 @@ func (c *chunks) fail(err error) error {
 	if c.begun {
 		panic(aborted{err})
 	}
-	return err
+	return unavailable(err)
 }
 
 // aborted ends an answer that has begun.

@@ -20,6 +20,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -44,8 +46,11 @@ const (
 	headerTime    = 10 * time.Second
 	idleTime      = 90 * time.Second
 	shutdownTime  = 5 * time.Second
+	answerTime    = time.Second
 	certificateOf = "informctl"
 	certificate10 = 10 * 365 * 24 * time.Hour
+	loopback      = "127.0.0.1"
+	maxKubeconfig = 64 << 10 // bytes
 )
 
 // Listen listens at a port of the loopback, and writes the kubeconfig. Port 0 means that
@@ -56,18 +61,23 @@ func Listen(ctx context.Context, port int, kubeconfig string) (*Local, error) {
 	earlier := readKubeconfig(kubeconfig)
 	l.Token = earlier.token
 	if l.Token == "" {
-		l.Token = rand.Text() + rand.Text()
+		l.Token = newToken()
 	}
 	var err error
 	if l.pair, err = certificate(l.Token, earlier.certificate); err != nil {
 		return nil, fmt.Errorf("make a certificate: %w", err)
 	}
+	if Answers(ctx, kubeconfig) {
+		return nil, fmt.Errorf("another process serves at port %s, as %s says", earlier.port, kubeconfig)
+	}
 	var listens net.ListenConfig
-	if port != 0 || earlier.port == "" {
-		l.listener, err = listens.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
-	} else if l.listener, err = listens.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", earlier.port)); err != nil {
-		// Another process has it.
-		l.listener, err = listens.Listen(ctx, "tcp", "127.0.0.1:0")
+	at := fmt.Sprint(port)
+	if port == 0 && earlier.port != "" {
+		at = earlier.port
+	}
+	l.listener, err = listens.Listen(ctx, "tcp", net.JoinHostPort(loopback, at))
+	if err != nil && port == 0 { // a process of another program has it
+		l.listener, err = listens.Listen(ctx, "tcp", net.JoinHostPort(loopback, "0"))
 	}
 	if err != nil {
 		return nil, err
@@ -77,6 +87,10 @@ func Listen(ctx context.Context, port int, kubeconfig string) (*Local, error) {
 	}
 	return l, nil
 }
+
+func newToken() string { return rand.Text() + rand.Text() }
+
+var tokenLength = len(newToken())
 
 // certificate returns a certificate for the loopback: the one that is there if it is
 // still good. Its key comes from the token, so that there is no other secret to keep.
@@ -120,25 +134,59 @@ type known struct {
 }
 
 // readKubeconfig returns what a kubeconfig says, nothing if it is not one of Listen, or
-// if others could have read it.
+// if others could have written or read it: a file beside a database may be of whoever has
+// sent that.
 func readKubeconfig(path string) (k known) {
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
 		return known{}
 	}
-	config, err := clientcmd.LoadFromFile(path)
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 || info.Size() > maxKubeconfig {
+		return known{}
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+		return known{}
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return known{}
+	}
+	config, err := clientcmd.Load(b)
 	if err != nil {
 		return known{}
 	}
 	cluster, user := config.Clusters[certificateOf], config.AuthInfos[certificateOf]
-	if cluster == nil || user == nil {
+	if len(config.Clusters) != 1 || len(config.AuthInfos) != 1 || cluster == nil || user == nil {
 		return known{}
 	}
-	if u, err := url.Parse(cluster.Server); err == nil {
-		k.port = u.Port()
+	u, err := url.Parse(cluster.Server)
+	is := *user
+	is.Token, is.LocationOfOrigin, is.Extensions = "", "", nil
+	if err != nil || u.Scheme != "https" || u.Hostname() != loopback || len(user.Token) != tokenLength || !reflect.DeepEqual(is, clientcmdapi.AuthInfo{}) {
+		return known{}
 	}
-	k.token, k.certificate = user.Token, cluster.CertificateAuthorityData
-	return k
+	return known{token: user.Token, port: u.Port(), certificate: cluster.CertificateAuthorityData}
+}
+
+// Answers reports whether a Server is there with the port and the certificate of a
+// kubeconfig, which is one that Listen has written.
+func Answers(ctx context.Context, kubeconfig string) bool {
+	k := readKubeconfig(kubeconfig)
+	roots := x509.NewCertPool()
+	if k.port == "" || !roots.AppendCertsFromPEM(k.certificate) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	d := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: loopback, MinVersion: tls.VersionTLS12}}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(loopback, k.port))
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 // writeKubeconfig replaces the kubeconfig as a whole.
@@ -180,7 +228,7 @@ func (l *Local) Serve(ctx context.Context, s *Server) error {
 		Handler: s, MaxHeaderBytes: maxHeaders, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{l.pair}, MinVersion: tls.VersionTLS12},
-		ErrorLog:  log.New(io.Discard, "", 0), // of clients that go away
+		ErrorLog:  log.New(io.Discard, "", 0), // a Server logs its own
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

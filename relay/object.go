@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"sync"
 
@@ -66,10 +67,10 @@ func (o *object) decoded() (runtime.Object, error) {
 // decodes may be shared.
 func own(obj runtime.Object, deep bool) runtime.Object {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		if deep || u.GetKind() == "" {
+		if deep {
 			return u.DeepCopy()
 		}
-		return &unstructured.Unstructured{Object: u.Object}
+		return &unstructured.Unstructured{Object: maps.Clone(u.Object)}
 	}
 	c := reflect.New(reflect.TypeOf(obj).Elem())
 	c.Elem().Set(reflect.ValueOf(obj).Elem())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -50,10 +51,12 @@ type Options struct {
 // is an http.Handler, and safe for concurrent use.
 type Server struct {
 	Options
-	source Source
-	infos  *request.RequestInfoFactory
-	lists  chan struct{} // one element per list
-	watch  chan struct{} // one element per watch
+	source  Source
+	infos   *request.RequestInfoFactory
+	lists   chan struct{}  // one element per list
+	watch   chan struct{}  // one element per watch
+	replays chan struct{}  // one element per watch that reads the log
+	ended   sync.WaitGroup // the ends of collections that are gone
 
 	mu     sync.Mutex         // protects the fields below
 	served map[string]*served // by the ID of the scope
@@ -63,6 +66,7 @@ type Server struct {
 const (
 	maxLists   = 64
 	maxWatches = 1000
+	maxReplays = 16
 	// watchTime is how long a watch lasts at least for which a client sets no time.
 	watchTime = 30 * time.Minute
 )
@@ -75,7 +79,7 @@ func New(source Source, o Options) (*Server, error) {
 	s := &Server{
 		Options: o, source: source, served: map[string]*served{},
 		infos: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
-		lists: make(chan struct{}, maxLists), watch: make(chan struct{}, maxWatches),
+		lists: make(chan struct{}, maxLists), watch: make(chan struct{}, maxWatches), replays: make(chan struct{}, maxReplays),
 	}
 	if s.Documents == nil {
 		s.Documents = &Documents{}
@@ -100,6 +104,7 @@ func (s *Server) Close() {
 	for _, c := range all {
 		c.hub.end(store.ErrClosed)
 	}
+	s.ended.Wait()
 }
 
 func (s *Server) now() time.Time {
@@ -162,7 +167,8 @@ func (s *Server) serve(c Collection) *served {
 		if known.isOf(c) {
 			return known
 		}
-		go known.hub.end(store.ErrTrimmed) // its goroutines end at once
+		// The log is the same, so clients go on where they were, or the log says no.
+		s.ended.Go(func() { known.hub.end(store.ErrClosed) })
 	}
 	s.served[id] = newServed(s, c)
 	return s.served[id]
@@ -179,7 +185,7 @@ func (s *Server) dropGone(collections []Collection) {
 	for id, c := range s.served {
 		if !there.Has(id) {
 			delete(s.served, id)
-			go c.hub.end(store.ErrTrimmed)
+			s.ended.Go(func() { c.hub.end(store.ErrTrimmed) })
 		}
 	}
 }
@@ -201,7 +207,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.Logger.V(1).Info("An answer was broken off", "path", r.URL.Path, "because", p.Error())
 			panic(http.ErrAbortHandler)
 		default:
-			panic(p)
+			s.Logger.Error(fmt.Errorf("panic: %v\n%s", p, debug.Stack()), "A request could not be answered", "path", r.URL.Path)
+			panic(http.ErrAbortHandler)
 		}
 	}()
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -264,10 +271,12 @@ func (s *Server) holder(gr schema.GroupResource, info *request.RequestInfo) (*se
 	all := s.collections()
 	s.dropGone(all)
 	isOf := func(c Collection) bool {
-		resource, _, _ := strings.Cut(c.Scope.Resource, ".")
-		return resource == gr.Resource && c.Scope.Kind.Group == gr.Group
+		return c.groupResource() == gr
 	}
 	is := func(c Collection) bool { return isOf(c) && c.Scope.Kind.Version == info.APIVersion }
+	if strings.Contains(info.Path, "/"+info.APIVersion+"/watch/") { // deprecated
+		return nil, notThere(gr, info)
+	}
 	if info.Subresource != "" {
 		return nil, &apierrors.StatusError{ErrStatus: readOnly(gr, &request.RequestInfo{Verb: info.Verb + " " + info.Resource + "/" + info.Subresource})}
 	}
@@ -364,12 +373,9 @@ type deadlined struct {
 }
 
 func (w deadlined) within(do func() error) error {
-	// An error means that the writer has no deadlines, as in a test. HTTP/2 ends a
-	// request whose deadline has passed, also if nothing is written.
+	// An error means that the writer has no deadlines, as in a test.
 	_ = w.control.SetWriteDeadline(time.Now().Add(writePatience))
-	err := do()
-	_ = w.control.SetWriteDeadline(time.Time{})
-	return err
+	return do()
 }
 
 // Write implements http.ResponseWriter.
@@ -378,11 +384,32 @@ func (w deadlined) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Flush implements http.Flusher.
-func (w deadlined) Flush() { _ = w.within(w.control.Flush) }
+// Flush implements http.Flusher. A watch may be quiet for long then: HTTP/2 ends a
+// request whose deadline has passed, also if nothing is written.
+func (w deadlined) Flush() {
+	_ = w.within(w.control.Flush)
+	_ = w.control.SetWriteDeadline(time.Time{})
+}
 
 // Hijack implements http.Hijacker, for WebSockets.
-func (w deadlined) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.control.Hijack() }
+func (w deadlined) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := w.control.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn = deadlinedConn{conn}
+	return conn, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(conn)), nil
+}
+
+// deadlinedConn does for a hijacked connection what deadlined does for an answer.
+type deadlinedConn struct{ net.Conn }
+
+func (c deadlinedConn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(writePatience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
 
 // Unwrap is for http.ResponseController.
 func (w deadlined) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -37,6 +37,9 @@ func (s *served) Get(ctx context.Context, name string, o *metav1.GetOptions) (ru
 	case err != nil:
 		return nil, unavailable(err)
 	case len(entries) == 0:
+		if _, _, err := s.present(); err != nil {
+			return nil, err // what is not loaded yet is not deleted
+		}
 		return nil, apierrors.NewNotFound(s.Resource.GroupResource(), name)
 	}
 	out := &object{of: s, entry: entries[0]}

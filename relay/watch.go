@@ -1,11 +1,11 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,13 +75,18 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 	waits, stop := context.WithTimeout(ctx, reachPatience)
 	defer stop()
 	from, err := s.hub.enter(waits, at)
-	if err != nil && !isExpired(err) {
+	if err != nil && !isExpired(err) && !errors.Is(err, store.ErrClosed) {
 		return nil, unavailable(err)
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	go func() { // it ends with ctx, or with the collection
 		defer close(w.out)
 		defer w.cancel()
+		defer func() {
+			if p := recover(); p != nil { // else the process would end
+				w.fail(ctx, fmt.Errorf("panic: %v", p), told)
+			}
+		}()
 		if err == nil && initial {
 			// The place is looked for again behind the objects: nothing is held for a
 			// client meanwhile.
@@ -194,27 +199,51 @@ func (w *watcher) replay(ctx context.Context, from entry, rv string) (*node, err
 	if from.at != nil {
 		return from.at, nil
 	}
+	select {
+	case w.s.server.replays <- struct{}{}:
+		defer func() { <-w.s.server.replays }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-w.s.hub.ctx.Done():
+		return nil, context.Cause(w.s.hub.ctx)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.s.hub.ctx, cancel)() // the log ends with the collection
 	for g, err := range w.s.groups(ctx, from.place, func(bool) {}) {
 		switch {
 		case err != nil:
-			return nil, err
-		case g.inside && !w.p.isOneObject():
-			return nil, fmt.Errorf("%w: %s is inside of what was written at once", store.ErrTrimmed, rv)
+			return nil, cmp.Or(context.Cause(w.s.hub.ctx), err)
 		case g.inside:
-			g.changes = slices.DeleteFunc(g.changes, func(c *change) bool { return compareRV(c.rv, rv) <= 0 })
+			if g, err = w.rest(g, rv); err != nil {
+				return nil, err
+			}
 		}
 		if err := w.tell(ctx, g); err != nil {
 			return nil, err
 		}
-		n, err := w.s.hub.nodeAt(ctx, g.place)
-		if n != nil || err != nil {
-			return n, err
+		e, err := w.s.hub.enter(ctx, g.place)
+		if e.at != nil || err != nil {
+			return e.at, err
 		}
 	}
 	return w.s.hub.tail(), nil // the log ends there, or it is the moment that is told
+}
+
+// rest returns what is left of a group for a client that is inside it: only the client of
+// one object can know what it has.
+func (w *watcher) rest(g *group, rv string) (*group, error) {
+	if g.from == "" || !w.p.isOneObject() {
+		return nil, fmt.Errorf("%w: %s is inside of what was written at once", store.ErrTrimmed, rv)
+	}
+	rest := *g
+	rest.changes = nil
+	for _, c := range g.changes {
+		if compareRV(c.rv, rv) > 0 {
+			rest.changes = append(rest.changes, c)
+		}
+	}
+	return &rest, nil
 }
 
 // follow sends what follows a node.
@@ -239,16 +268,18 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 			}
 			n = n.next
 			w.slow = n.cut
-			if ahead != "" {
-				switch {
-				case compareRV(n.place.RV, ahead) <= 0:
-					continue
-				case n.from == "" || compareRV(ahead, n.from) > 0:
-					return fmt.Errorf("%w: %s is inside of what was written at once", store.ErrTrimmed, ahead)
-				}
-				ahead = ""
+			g, err := n.group, error(nil)
+			switch {
+			case ahead == "":
+			case compareRV(n.place.RV, ahead) <= 0:
+				continue
+			case n.from == "" || compareRV(ahead, n.from) > 0:
+				g, err = w.rest(g, ahead)
 			}
-			if err := w.tell(ctx, n.group); err != nil {
+			if err == nil {
+				err = w.tell(ctx, g)
+			}
+			if ahead = ""; err != nil {
 				return err
 			}
 		case <-ticker.C:
@@ -303,7 +334,7 @@ func (w *watcher) mark(ctx context.Context, n *node) error {
 	if !w.bookmarks {
 		return nil
 	}
-	return w.send(ctx, w.bookmark(w.s.hub.told(n), false))
+	return w.send(ctx, w.bookmark(w.s.hub.newest().told(n), false))
 }
 
 // bookmark returns a bookmark: an object of the kind with nothing but a resource version.

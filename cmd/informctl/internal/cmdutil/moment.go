@@ -10,8 +10,13 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// ParseMoment parses a time, a time of day, which is the last one that is not after now
-// in the zone of now, or a duration before now. An empty text is the zero time.
+// yesterday is a day before now, or a time of that day.
+const yesterday = "yesterday"
+
+// ParseMoment parses a time as people write it, in the zone of now unless it names one: a
+// time of day, which is the last one that is not after now, a date and a time, yesterday
+// with or without a time, or a duration before now. An empty text is the zero time. What
+// the commands print as a time it parses.
 func ParseMoment(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -19,18 +24,29 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
 	}
-	for _, layout := range []string{"15:04", "15:04:05"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			at := time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
-			if at.After(now) {
-				at = at.AddDate(0, 0, -1)
-			}
-			return at, nil
+	for _, layout := range []string{time.DateOnly + "T15:04", time.DateOnly + " 15:04", time.DateOnly + "T15:04:05", time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return t, nil
 		}
+	}
+	if text == yesterday {
+		return now.AddDate(0, 0, -1), nil
+	}
+	clock, ofYesterday := strings.CutPrefix(text, yesterday+" ")
+	for _, layout := range []string{"15:04", time.TimeOnly} {
+		t, err := time.Parse(layout, clock)
+		if err != nil {
+			continue
+		}
+		at := time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		if ofYesterday || at.After(now) {
+			at = at.AddDate(0, 0, -1)
+		}
+		return at, nil
 	}
 	ago, err := ParseSince(text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 10:02 or 2026-01-02T15:04:05Z", text)
+		return time.Time{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 10:02, yesterday 10:02 or 2026-01-02 15:04", text)
 	}
 	return now.Add(-ago), nil
 }
@@ -59,7 +75,7 @@ func ParsePlace(text string, now time.Time) (store.Place, error) {
 	}
 	t, err := ParseMoment(text, now)
 	if err != nil {
-		return store.Place{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 10:02 or 2026-01-02T15:04:05Z, nor a resource version", text)
+		return store.Place{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 10:02, yesterday 10:02 or 2026-01-02 15:04, nor a resource version", text)
 	}
 	return store.Place{Time: t}, nil
 }

@@ -101,7 +101,7 @@ func (o *Options) AddAtFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.notOlderThan, "not-older-than", "",
 		"A state at least as new as this resource version: waits for it up to 5s, and fails if it is not reached.")
 	cmd.Flags().StringVar(&o.AtText, "at", "",
-		"The state at this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
+		"The state at this moment of the log: 30m, 12h ago, a time as 10:02 or 2026-01-02 15:04, or a resource version.")
 }
 
 // CompleteAt parses AtText, which is the value of a flag.

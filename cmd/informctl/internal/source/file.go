@@ -79,37 +79,36 @@ func checkpointAt(s store.Reader, at store.Place) (store.Checkpoint, error) {
 
 // MarkAt returns the newest place with a state of the server that is not after a moment,
 // with the resource version up to which nothing has changed there, as far as the moment
-// goes. Where that is inside of what was written at once, it is the place before.
-func MarkAt(ctx context.Context, s store.Reader, scope store.Scope, at store.Place) (store.Place, error) {
+// goes. Where that is inside of what was written at once, it is the place before. If the
+// moment is not reached, it is the newest place, and ahead says so.
+func MarkAt(ctx context.Context, s store.Reader, scope store.Scope, at store.Place) (place store.Place, ahead, err error) {
 	state, err := s.History()
 	if err != nil {
-		return store.Place{}, fmt.Errorf("%s: %w", scope, err)
+		return place, nil, fmt.Errorf("%s: %w", scope, err)
 	}
 	var marks []store.Mark
 	for e, err := range s.Follow(ctx, store.Place{}) {
 		if err != nil {
-			return store.Place{}, fmt.Errorf("%s: %w", scope, err)
+			return place, nil, fmt.Errorf("%s: %w", scope, err)
 		}
 		if e.Mark != nil && e.Mark.Mark >= state.Oldest.Mark && e.Mark.Lineage == state.Last.Lineage {
 			marks = append(marks, *e.Mark)
 		}
 	}
 	i, inside, err := store.FindMark(marks, s.Checkpoint().RV, at, true)
-	if errors.Is(err, store.ErrAhead) && len(marks) > 0 { // nothing has changed since
-		i, err = len(marks)-1, nil
-		inside = true
-	}
-	if err != nil {
-		if err := isInLog(s, scope, at); err != nil {
-			return store.Place{}, err
+	switch {
+	case errors.Is(err, store.ErrAhead) && !state.Readable.IsZero():
+		if place = state.Readable; place.Mark == state.Last.Mark {
+			place.RV = state.Stored
 		}
-		return store.Place{}, fmt.Errorf("%s: %w", scope, err)
+		return place, isInLog(s, scope, at), nil
+	case err != nil:
+		return place, nil, cmp.Or(isInLog(s, scope, at), fmt.Errorf("%s: %w", scope, err))
 	}
-	place := marks[i].Place
-	if at.RV != "" && !inside {
+	if place = marks[i].Place; at.RV != "" && !inside {
 		place.RV = at.RV
 	}
-	return place, nil
+	return place, nil, nil
 }
 
 // isBefore reports whether a moment is before a place.

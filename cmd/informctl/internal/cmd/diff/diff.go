@@ -124,7 +124,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	o.selection.AddSelectionFlags(cmd)
 	for _, name := range []string{"since", "at"} {
 		cmd.Flags().StringVar(&o.selection.AtText, name, "",
-			"Compare with this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
+			"Compare with this moment of the log: 30m, 12h ago, a time as 10:02 or 2026-01-02 15:04, or a resource version.")
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "How to print, one of: text, json.")
 	cmd.Flags().BoolVar(&o.live, "live", false, "Compare with the API server of the kubeconfig.")

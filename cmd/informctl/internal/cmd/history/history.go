@@ -80,7 +80,7 @@ process that keeps the file is there.`),
 	o.selection.Database.Add(o.env, cmd)
 	o.selection.AddSelectionFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 2026-01-02T15:04:05Z.")
+	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 10:02, yesterday 10:02 or 2026-01-02 15:04.")
 	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it.")
 	flags.BoolVar(&o.deleted, "deleted", false, "Only deletions.")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")

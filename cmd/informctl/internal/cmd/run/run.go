@@ -140,6 +140,8 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 		return cmdutil.Usagef(cmd, "--postgres follows whole resources, not by namespace")
 	case o.serves && o.once:
 		return cmdutil.Usagef(cmd, "--serve and --once do not go together; informctl serve serves what --once has stored")
+	case o.serves && (o.labelSelector != "" || o.fieldSelector != ""):
+		return cmdutil.Usagef(cmd, "--serve serves whole resources: without --selector and --field-selector")
 	case !o.serves && (o.servesSecret || o.servePort != 0):
 		return cmdutil.Usagef(cmd, "--serve-port and --serve-secrets go with --serve only")
 	case o.servePort < 0 || o.servePort > 65535:
@@ -162,6 +164,9 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	var err error
 	if o.history, err = parseHistory(o.historyText); err != nil {
 		return cmdutil.Usagef(cmd, "--history %w", err)
+	}
+	if o.serves && o.history.each.Bytes < 0 {
+		return cmdutil.Usagef(cmd, "--serve takes watches and lists from the history: not with --history off")
 	}
 	o.indexes = []index.Index{index.Namespace()}
 	for _, spec := range o.indexSpecs {
@@ -212,24 +217,25 @@ func run(cmd *cobra.Command, o *options) error {
 	defer end()
 	var db *bolt.DB
 	var documents *relay.Documents
-	if o.serves { // also until the server is reached
+	endServing := func() {} // before the file is closed
+	if o.serves {           // also until the server is reached
 		if db, err = o.open(logger); err != nil {
 			return err
 		}
 		documents = relay.OpenDocuments(ctx, db)
-		endServing, err := o.beginServing(ctx, db, documents, logger, of)
-		if err != nil {
+		if endServing, err = o.beginServing(ctx, db, documents, logger, of); err != nil {
 			return errors.Join(err, db.Close())
 		}
-		defer endServing()
 	}
 	c, closeDatabase, err := o.connect(ctx, cmd)
 	if err != nil {
+		endServing()
 		return errors.Join(o.unlessInterrupted(ctx, err), closeFile(db))
 	}
 	defer closeDatabase()
 	refused := c.refuseSecrets(o)
 	if len(c.collections) == 0 {
+		endServing()
 		return errors.Join(cmp.Or(refused, errors.New("there is nothing to follow")), closeFile(db))
 	}
 	c.noteLeftOut(logger, nil)
@@ -241,6 +247,7 @@ func run(cmd *cobra.Command, o *options) error {
 	}
 	c.documents = documents
 	err = o.followAll(ctx, db, out, logger, c, of)
+	endServing()
 	if closeErr := db.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.Path, closeErr))
 	}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/serving"
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/relay"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -16,16 +18,25 @@ import (
 
 // beginServing serves the file as a Kubernetes API until end is called.
 func (o *options) beginServing(ctx context.Context, db *bolt.DB, documents *relay.Documents, logger logr.Logger, of *observed) (end func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	if err := db.Suspended(); err != nil {
+		return nil, fmt.Errorf("--serve serves a file: %w", err)
+	}
+	values, _ := db.Ledger(ctx, wire.ServerLedger) // else there is no version
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	begun, failed := make(chan struct{}), make(chan error, 1)
 	ended.Go(func() {
 		from := &servedScopes{db: db, of: of, views: map[string]store.Store{}}
-		failed <- serving.Serve(ctx, from, relay.Options{Secrets: o.servesSecret, Documents: documents, Logger: logger},
-			serving.RunPath(o.database.Path), o.servePort, func(l *relay.Local) {
-				logger.Info("Serving", "kubeconfig", l.Kubeconfig, "address", l.Addr().String())
-				close(begun)
-			})
+		options := relay.Options{
+			Secrets: o.servesSecret, Documents: documents, ServerVersion: string(values[wire.ServerVersion]), Logger: logger,
+		}
+		err := serving.Serve(ctx, from, options, serving.RunPath(o.database.Path), o.servePort, func(l *relay.Local) {
+			logger.Info("Serving", "kubeconfig", l.Kubeconfig, "address", l.Addr().String())
+			close(begun)
+		})
+		if failed <- err; err != nil {
+			logger.Error(err, "No longer served")
+		}
 	})
 	end = func() {
 		cancel()
@@ -46,32 +57,54 @@ type servedScopes struct {
 	db *bolt.DB
 	of *observed
 
-	mu    sync.Mutex             // protects views
+	mu    sync.Mutex             // protects the fields below
 	views map[string]store.Store // of the file, by the ID of the scope
+	last  []relay.Collection     // that the file had
 }
 
 // Collections implements relay.Source.
 func (s *servedScopes) Collections() (out []relay.Collection) {
 	fs := s.of.Load()
 	if fs == nil {
-		infos, err := s.db.Scopes()
-		if err != nil {
-			return nil
-		}
-		for _, info := range infos {
-			if v := s.view(info.ID); v != nil && info.Complete {
-				out = append(out, relay.Collection{Scope: info.Scope, Reader: v, Live: true, Note: serving.Note(info.Scope, info.TransformVersion, "")})
-			}
-		}
-		return out
+		return s.stored()
 	}
 	for _, f := range fs.list() {
 		c := relay.Collection{Scope: f.Scope, Reader: f.informer.Reader(), Live: true, Note: serving.Note(f.Scope, "", fs.cluster.version)}
-		if v := s.view(f.Scope.ID()); v != nil && !f.informer.Opened() {
-			c.Reader = v
+		if !f.informer.Opened() {
+			if v := s.view(f.Scope.ID()); v != nil {
+				c.Reader = v
+			}
 		}
 		out = append(out, c)
 	}
+	return out
+}
+
+// stored returns what the file has of the cluster that was followed last.
+func (s *servedScopes) stored() (out []relay.Collection) {
+	infos, err := s.db.Scopes()
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.last
+	}
+	var newest store.Info
+	for _, info := range infos {
+		if info.Checkpoint.Time.After(newest.Checkpoint.Time) {
+			newest = info
+		}
+	}
+	for _, info := range infos {
+		if !info.Complete || info.Scope.Cluster != newest.Scope.Cluster {
+			continue
+		}
+		if v := s.view(info.ID); v != nil {
+			out = append(out, relay.Collection{Scope: info.Scope, Reader: v, Live: true, Note: serving.Note(info.Scope, info.TransformVersion, "")})
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = out
 	return out
 }
 

@@ -1,19 +1,15 @@
 package serve
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/serving"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/relay"
 )
 
 // NewKubeconfigCommand returns the command.
@@ -31,7 +27,7 @@ answers.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, path := range []string{serving.RunPath(file.Path), serving.FilePath(file.Path)} {
-				if answers(cmd.Context(), path) {
+				if relay.Answers(cmd.Context(), path) {
 					return e.Output(func(w io.Writer) error {
 						_, err := fmt.Fprintln(w, path)
 						return err
@@ -43,24 +39,4 @@ answers.`),
 	}
 	file.AddPath(e, cmd)
 	return cmd
-}
-
-// answers reports whether something listens where a kubeconfig says.
-func answers(ctx context.Context, path string) bool {
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return false
-	}
-	for _, c := range config.Clusters {
-		u, err := url.Parse(c.Server)
-		if err != nil {
-			continue
-		}
-		d := net.Dialer{Timeout: time.Second}
-		if conn, err := d.DialContext(ctx, "tcp", u.Host); err == nil {
-			_ = conn.Close()
-			return true
-		}
-	}
-	return false
 }

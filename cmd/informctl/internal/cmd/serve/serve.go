@@ -62,7 +62,7 @@ A file that a process holds is served as it is now, or was at that moment; infor
 		},
 	}
 	o.file.Add(e, cmd)
-	cmd.Flags().StringVar(&o.atText, "at", "", "The moment whose state is served: a time, as 10:02 or 2026-01-02T15:04:05Z, a duration before now, as 30m, or a resource version.")
+	cmd.Flags().StringVar(&o.atText, "at", "", "The moment whose state is served: a time, as 10:02, yesterday 10:02 or 2026-01-02 15:04, a duration before now, as 30m, or a resource version.")
 	cmd.Flags().BoolVar(&o.secrets, "secrets", false, "Serve Secrets, too, which the file has with a key only.")
 	cmd.Flags().IntVar(&o.port, "port", 0, "The port of the loopback to listen at; by default that of the last time, or any.")
 	o.log.Add(cmd)
@@ -75,6 +75,9 @@ func (o *options) complete(cmd *cobra.Command) (err error) {
 	}
 	if o.at, err = cmdutil.ParsePlace(o.atText, o.env.Now()); err != nil {
 		return cmdutil.Usagef(cmd, "--at %w", err)
+	}
+	if o.at.Exact() {
+		return cmdutil.Usagef(cmd, "--at %s is a place in the log of one resource; give a time or a resource version", o.atText)
 	}
 	if err := o.env.IsOver(o.at.Time, o.atText); err != nil {
 		return cmdutil.Usagef(cmd, "--at %w", err)
@@ -117,7 +120,7 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 	var h held
 	version := db.ServerVersion(ctx)
 	var last time.Time
-	var absent []error
+	var absent, ahead []error
 	var moved []string
 	for _, info := range db.Scopes {
 		if !info.Complete || source.IsGone(info) && o.at.IsZero() {
@@ -130,10 +133,13 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		}
 		c := relay.Collection{Scope: info.Scope, Reader: r, Note: serving.Note(info.Scope, info.TransformVersion, version)}
 		if !o.at.IsZero() {
-			at, err := source.MarkAt(ctx, r, info.Scope, o.at)
+			at, notReached, err := source.MarkAt(ctx, r, info.Scope, o.at)
 			if err != nil {
 				absent = append(absent, err)
 				continue
+			}
+			if notReached != nil {
+				ahead = append(ahead, notReached)
 			}
 			if c.At = at; o.at.RV != "" && at.RV != o.at.RV {
 				moved = append(moved, info.Scope.Resource+" of "+at.RV)
@@ -147,6 +153,8 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		h.all = append(h.all, c)
 	}
 	switch {
+	case len(ahead) > 0 && len(ahead) == len(h.all):
+		return h, ahead[0]
 	case len(h.all) > 0:
 	case len(absent) == 1:
 		return h, absent[0]
@@ -159,7 +167,7 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		o.env.Note("not served: %s", cmdutil.OneLine(err))
 	}
 	if len(moved) > 0 {
-		o.env.Note("%s is inside of what was written at once; the newest states before it: %s", o.at.RV, strings.Join(moved, ", "))
+		o.env.Note("not of %s, but the newest states before it: %s", o.at.RV, strings.Join(moved, ", "))
 	}
 	h.state = last.UTC().Format(time.RFC3339)
 	switch {

@@ -1,0 +1,298 @@
+package relay
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// scene is a scope of pods, and the relay.
+type scene struct {
+	*testing.T
+	db     *bolt.DB
+	store  store.Store
+	from   Collections
+	server *Server
+	served *served
+}
+
+// inScene plays a test in a bubble of synctest.
+func inScene(t *testing.T, play func(*scene)) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{T: t}
+		var err error
+		s.db, err = bolt.Open(path, bolt.Options{})
+		s.must(err)
+		c, err := codec.For(&corev1.Pod{})
+		s.must(err)
+		s.store, err = s.db.Open(podScope, store.Options{Codec: c})
+		s.must(err)
+		s.from = Collections{{Scope: podScope, Reader: s.store, Live: true}}
+		s.server, err = New(&s.from, Options{Token: "x"})
+		s.must(err)
+		s.served = s.server.find("pods", "")
+		defer func() {
+			s.server.Close()
+			_ = s.db.Close()
+		}()
+		play(s)
+	})
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// list lists pods with the names p0 to p<n-1> into the scope.
+func (s *scene) list(n, rv int) {
+	s.Helper()
+	r, err := s.store.Relist()
+	s.must(err)
+	for i := range n {
+		s.must(r.Add(onePod(i, rv-n+i)))
+	}
+	for b, err := range r.Parts(fmt.Sprint(rv)) {
+		s.must(err)
+		s.must(s.store.Apply(b))
+	}
+	s.must(r.Close())
+	s.flush()
+}
+
+func onePod(i, rv int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: fmt.Sprint("p", i), UID: "uid", ResourceVersion: fmt.Sprint(rv),
+	}}
+}
+
+// put changes a pod. With rv 0 the checkpoint does not move, as if another object could
+// not be stored.
+func (s *scene) put(i, rv int, moves bool) {
+	s.Helper()
+	b := store.Batch{Changes: []store.Change{{Object: onePod(i, rv)}}}
+	if moves {
+		b.RV = fmt.Sprint(rv)
+	}
+	s.must(s.store.Apply(b))
+}
+
+func (s *scene) flush() {
+	s.Helper()
+	s.must(s.store.Flush(s.Context()))
+}
+
+func (s *scene) watch(rv string, name string) (watch.Interface, error) {
+	s.Helper()
+	o := &metainternalversion.ListOptions{ResourceVersion: rv, AllowWatchBookmarks: true}
+	if name != "" {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
+	}
+	w, err := s.served.Watch(request.WithNamespace(s.Context(), "default"), o)
+	if err == nil {
+		s.Cleanup(w.Stop)
+	}
+	return w, err
+}
+
+// next returns what a watch is sent next but for bookmarks: the type and the resource
+// version, or what the error says, or that it has ended.
+func next(w watch.Interface) string {
+	e, ok := <-w.ResultChan()
+	for ok && e.Type == watch.Bookmark {
+		e, ok = <-w.ResultChan()
+	}
+	switch {
+	case !ok:
+		return "end"
+	case e.Type == watch.Error:
+		return string(e.Object.(*metav1.Status).Reason)
+	}
+	return string(e.Type) + " " + metaOf(e.Object).GetResourceVersion()
+}
+
+// TestReaderReplaced has the view of a file give way to the informer that has opened it:
+// watches end without an error, and go on where they were.
+func TestReaderReplaced(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("100", "")
+		s.must(err)
+		synctest.Wait()
+		s.from[0].Reader = another{s.store}
+		s.served = s.server.find("pods", "")
+		if got := next(w); got != "end" {
+			t.Errorf("the watch is sent %s, want its end", got)
+		}
+		w, err = s.watch("100", "")
+		s.must(err)
+		s.put(1, 101, true)
+		if got := next(w); got != "MODIFIED 101" {
+			t.Errorf("the next watch is sent %s", got)
+		}
+	})
+}
+
+// another is a Reader that is not equal to the one before.
+type another struct{ store.Store }
+
+// TestGone has the source lose a collection: its watches expire.
+func TestGone(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("100", "")
+		s.must(err)
+		synctest.Wait()
+		s.from = nil
+		s.server.dropGone(s.server.collections())
+		if got := next(w); got != "Expired" {
+			t.Errorf("the watch is sent %s, want Expired", got)
+		}
+	})
+}
+
+// TestHeld has an object that cannot be stored for hours: what was told before ends once,
+// further watches are refused, and a list tells the last good moment.
+func TestHeld(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("100", "")
+		s.must(err)
+		s.put(1, 101, false)
+		s.flush()
+		if got := next(w); got != "Expired" {
+			t.Errorf("the watch is sent %s, want Expired", got)
+		}
+		for range 3 {
+			<-time.After(staleAfter)
+			if _, err := s.watch("100", ""); !apierrors.IsServiceUnavailable(err) {
+				t.Errorf("another watch gets %v, want 503", err)
+			}
+		}
+		l, err := s.served.List(s.Context(), &metainternalversion.ListOptions{})
+		s.must(err)
+		if rv := l.(*list).meta.ResourceVersion; rv != "100" {
+			t.Errorf("the list tells %s, want 100", rv)
+		}
+		s.put(1, 102, true)
+		s.flush()
+		<-time.After(retryEvery)
+		w, err = s.watch("102", "")
+		s.must(err)
+		s.put(2, 103, true)
+		if got := next(w); got != "MODIFIED 103" {
+			t.Errorf("the watch after it is sent %s", got)
+		}
+	})
+}
+
+// TestNotLoaded asks before the first list is complete: nothing is said not to exist.
+func TestNotLoaded(t *testing.T) {
+	inScene(t, func(s *scene) {
+		ctx := request.WithNamespace(s.Context(), "default")
+		if _, err := s.served.Get(ctx, "p0", &metav1.GetOptions{}); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("a get is answered with %v, want 503", err)
+		}
+		if _, err := s.served.List(ctx, &metainternalversion.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("a list is answered with %v, want 503", err)
+		}
+		if _, err := s.watch("100", ""); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("a watch is answered with %v, want 503", err)
+		}
+		s.list(1, 100)
+		if _, err := s.served.Get(ctx, "p1", &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("a get of what does not exist is answered with %v, want 404", err)
+		}
+	})
+}
+
+// TestPendingGet watches one object from a resource version that a get has told before it
+// was written, inside of a commit.
+func TestPendingGet(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		s.put(1, 105, true)
+		ctx := request.WithNamespace(s.Context(), "default")
+		obj, err := s.served.Get(ctx, "p1", &metav1.GetOptions{})
+		s.must(err)
+		rv := metaOf(obj.(*object)).GetResourceVersion()
+		if rv != "105" {
+			t.Fatalf("the get tells %s, want 105", rv)
+		}
+		s.served.hub.start()
+		synctest.Wait()
+		one, err := s.watch(rv, "p1")
+		s.must(err)
+		all, err := s.watch(rv, "")
+		s.must(err)
+		s.put(2, 107, true)
+		s.put(1, 110, true)
+		if got := next(one); got != "MODIFIED 110" {
+			t.Errorf("the watch of the object is sent %s", got)
+		}
+		if got := next(all); got != "Expired" {
+			t.Errorf("the watch of all is sent %s, want Expired", got)
+		}
+	})
+}
+
+// TestCloseWhileWaiting closes the Server while a watch waits for its place.
+func TestCloseWhileWaiting(t *testing.T) {
+	inScene(t, func(s *scene) {
+		ended := make(chan error, 1)
+		s.served.hub.start()
+		go func() {
+			_, err := s.served.hub.enter(s.Context(), store.Place{RV: "100"})
+			ended <- err
+		}()
+		synctest.Wait()
+		s.server.Close()
+		if err := <-ended; err == nil {
+			t.Error("it has found a place")
+		}
+	})
+}
+
+// TestWarning looks at what an answer says after the server was not heard for long.
+func TestWarning(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(1, 100)
+		ask := func() string {
+			r := httptest.NewRequestWithContext(s.Context(), "GET", "https://localhost/api/v1/namespaces/default/pods/p0", nil)
+			r.Header.Set("Authorization", "Bearer x")
+			w := httptest.NewRecorder()
+			s.server.ServeHTTP(w, r)
+			if w.Code != 200 {
+				t.Fatalf("it answers %d: %s", w.Code, w.Body)
+			}
+			return w.Header().Get("Warning")
+		}
+		if got := ask(); got != "" {
+			t.Errorf("it warns: %s", got)
+		}
+		heard := s.store.Checkpoint().Time
+		<-time.After(staleAfter + time.Second)
+		want := fmt.Sprintf(`299 - "pods: as of %s, the server was not heard since"`, heard.UTC().Format(time.RFC3339))
+		if got := ask(); got != want {
+			t.Errorf("it warns: %s, want %s", got, want)
+		}
+	})
+}
