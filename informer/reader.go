@@ -154,11 +154,11 @@ func (r reader) AppendPayload(buf []byte, e store.Entry) ([]byte, byte, error) {
 }
 
 // PayloadSize implements store.Payloader.
-func (r reader) PayloadSize(e store.Entry) (int, error) {
+func (r reader) PayloadSize(e store.Entry) (int, byte, error) {
 	payloader, ok := r.present().(store.Payloader)
 	if !ok {
-		return 0, errors.ErrUnsupported
+		return 0, 0, errors.ErrUnsupported
 	}
-	n, err := payloader.PayloadSize(e)
-	return n, r.noticed(err)
+	n, codecID, err := payloader.PayloadSize(e)
+	return n, codecID, r.noticed(err)
 }

@@ -28,8 +28,8 @@ func TestReaderPayloads(t *testing.T) {
 		if err != nil || obj.(*corev1.ConfigMap).Name != "a" {
 			t.Errorf("the payload is that of %v, %v", obj, err)
 		}
-		if n, err := r.inf.Reader().(store.Payloader).PayloadSize(entries[0]); err != nil || n != len(payload) {
-			t.Errorf("PayloadSize = %d, %v, want %d", n, err, len(payload))
+		if n, of, err := r.inf.Reader().(store.Payloader).PayloadSize(entries[0]); err != nil || n != len(payload) || of != id {
+			t.Errorf("PayloadSize = %d, %d, %v, want %d, %d", n, of, err, len(payload), id)
 		}
 		w.put("b", "y")
 		synctest.Wait()
@@ -48,7 +48,7 @@ func TestReaderPayloads(t *testing.T) {
 		if _, _, err := p.AppendPayload(nil, entries[0]); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("AppendPayload in memory: %v", err)
 		}
-		if _, err := p.PayloadSize(entries[0]); !errors.Is(err, errors.ErrUnsupported) {
+		if _, _, err := p.PayloadSize(entries[0]); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("PayloadSize in memory: %v", err)
 		}
 		if err := second.inf.Reader().(flusher).Flush(w.Context()); err != nil {

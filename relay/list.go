@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -160,8 +161,9 @@ func (l *list) protobuf(w io.Writer) error {
 // size returns how many bytes item returns for an entry.
 func (l *list) size(buf *[]byte, e store.Entry) (int, error) {
 	if l.target == nil && e.Raw != nil && l.of.payloads != nil && l.of.isSized.Load() {
-		n, err := l.of.payloads.PayloadSize(e)
-		return n - noTypeMeta, err
+		if n, id, err := l.of.payloads.PayloadSize(e); err != nil || id == codec.IDProtobuf {
+			return n - noTypeMeta, err
+		}
 	}
 	item, err := l.item(buf, e)
 	return len(item), err

@@ -8,7 +8,7 @@ type Payloader interface {
 	// those of a Query with Encoded and of the events of Follow. It also works after
 	// Close. On an error, out is buf.
 	AppendPayload(buf []byte, e Entry) (out []byte, codecID byte, err error)
-	// PayloadSize returns the number of bytes that AppendPayload appends. It decompresses
-	// no object of 256 bytes or more.
-	PayloadSize(e Entry) (int, error)
+	// PayloadSize returns the number of bytes that AppendPayload appends, and the ID of
+	// the codec. It decompresses no object of 256 bytes or more.
+	PayloadSize(e Entry) (n int, codecID byte, err error)
 }

@@ -157,7 +157,7 @@ func (s *scopeStore) AppendPayload(buf []byte, e store.Entry) ([]byte, byte, err
 }
 
 // PayloadSize implements store.Payloader.
-func (s *scopeStore) PayloadSize(e store.Entry) (int, error) {
+func (s *scopeStore) PayloadSize(e store.Entry) (int, byte, error) {
 	return s.codec.PayloadSize(e, s.laterCodec())
 }
 

@@ -34,8 +34,11 @@ func checkPayload(t reporter, s store.Store, e store.Entry, want runtime.Object)
 	before := []byte("before")
 	out, id, err := p.AppendPayload(slices.Clone(before), e)
 	must(t, err)
-	size, err := p.PayloadSize(e)
+	size, sized, err := p.PayloadSize(e)
 	must(t, err)
+	if sized != id {
+		t.Errorf("AppendPayload of %.20s has codec %d, PayloadSize %d", e.Key, id, sized)
+	}
 	if size != len(out)-len(before) || string(out[:len(before)]) != string(before) {
 		t.Errorf("AppendPayload of %.20s returned %d bytes behind %q, PayloadSize %d", e.Key, len(out)-len(before), out[:len(before)], size)
 	}
@@ -127,7 +130,7 @@ func testPayloadErrors(h *harness) {
 		if err == nil || string(out) != "before" {
 			h.Errorf("AppendPayload(%+v) = %q, %v", e, out, err)
 		}
-		if _, err := p.PayloadSize(e); err == nil {
+		if _, _, err := p.PayloadSize(e); err == nil {
 			h.Errorf("PayloadSize(%+v) returned no error", e)
 		}
 	}

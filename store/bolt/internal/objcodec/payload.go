@@ -30,25 +30,26 @@ func (c *Codec) AppendPayload(buf []byte, e store.Entry, later *Codec) (out []by
 	return out, codecID, nil
 }
 
-// PayloadSize returns the number of bytes that AppendPayload appends. A small object has
-// to be decompressed for it: zstd declares no size below 256 bytes.
-func (c *Codec) PayloadSize(e store.Entry, later *Codec) (int, error) {
+// PayloadSize returns the number of bytes that AppendPayload appends, and the ID of the
+// codec. A small object has to be decompressed for it: zstd declares no size below 256
+// bytes.
+func (c *Codec) PayloadSize(e store.Entry, later *Codec) (n int, codecID byte, err error) {
 	if later != nil {
-		if n, err := later.PayloadSize(e, nil); err == nil {
-			return n, nil
+		if n, codecID, err = later.PayloadSize(e, nil); err == nil {
+			return n, codecID, nil
 		}
 	}
-	_, id, payload, err := c.parse(e)
+	codecID, id, payload, err := c.parse(e)
 	if err != nil || id == dictionary.None {
-		return len(payload), err
+		return len(payload), codecID, err
 	}
 	if n := codec.DecompressedSize(payload); n > 0 {
-		return n, nil
+		return n, codecID, nil
 	}
 	if payload, err = c.Decompress(id, payload, nil); err != nil {
 		err = c.Corrupt("object "+e.Key, err)
 	}
-	return len(payload), err
+	return len(payload), codecID, err
 }
 
 // parse returns the parts of an entry's Raw.

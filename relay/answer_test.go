@@ -1,0 +1,93 @@
+package relay
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// serving returns a Server of the objects of one kind, which have their keys as names.
+func serving(t *testing.T, resource string, kind schema.GroupVersionKind, objects ...runtime.Object) *Server {
+	t.Helper()
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	c, err := codec.For(objects[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope := store.Scope{Resource: resource, Kind: kind}
+	s, err := db.Open(scope, store.Options{Codec: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if err := r.Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for b, err := range r.Parts("9") {
+		if err == nil {
+			err = s.Apply(b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server, err := New(Collections{{Scope: scope, Reader: s, Live: true}}, Options{Token: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	return server
+}
+
+// get returns what a Server answers.
+func get(t *testing.T, s *Server, path, accept string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost"+path, nil)
+	r.Header.Set("Authorization", "Bearer x")
+	r.Header.Set("Accept", accept)
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+// TestListOfOtherCodec lists objects of which one cannot be stored as protobuf.
+func TestListOfOtherCodec(t *testing.T) {
+	plain := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "x", ResourceVersion: "1", Annotations: map[string]string{"pad": strings.Repeat("a", 300)}}}
+	other := plain.DeepCopy()
+	other.Name = "b"
+	other.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}}}
+	s := serving(t, "statefulsets.apps", appsv1.SchemeGroupVersion.WithKind("StatefulSet"), plain, other)
+	w := get(t, s, "/apis/apps/v1/statefulsets", runtime.ContentTypeProtobuf)
+	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(w.Body.Bytes(), nil, nil)
+	if list, ok := obj.(*appsv1.StatefulSetList); err != nil || !ok || len(list.Items) != 2 {
+		t.Errorf("%d, %v, %v", w.Code, obj, err)
+	}
+}
