@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -89,5 +90,24 @@ func TestListOfOtherCodec(t *testing.T) {
 	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(w.Body.Bytes(), nil, nil)
 	if list, ok := obj.(*appsv1.StatefulSetList); err != nil || !ok || len(list.Items) != 2 {
 		t.Errorf("%d, %v, %v", w.Code, obj, err)
+	}
+}
+
+// TestTableOfCompleted asks for a Table of pods of which one has ended.
+func TestTableOfCompleted(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "x", ResourceVersion: "1"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
+	running := pod.DeepCopy()
+	running.Name, running.Status.Phase = "b", corev1.PodRunning
+	s := serving(t, "pods", corev1.SchemeGroupVersion.WithKind("Pod"), pod, running)
+	w := get(t, s, "/api/v1/pods?includeObject=None", "application/json;as=Table;g=meta.k8s.io;v=v1")
+	var table metav1.Table
+	if err := json.Unmarshal(w.Body.Bytes(), &table); err != nil || len(table.Rows) != 2 {
+		t.Fatalf("%d, %v: %s", w.Code, err, w.Body)
+	}
+	if c := table.Rows[0].Conditions; len(c) != 1 || c[0].Type != metav1.RowCompleted {
+		t.Errorf("the row of a pod that has ended has %v", c)
+	}
+	if c := table.Rows[1].Conditions; c != nil {
+		t.Errorf("the row of a pod that runs has %v", c)
 	}
 }

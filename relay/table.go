@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -82,7 +83,25 @@ func (s *served) row(o *object) (metav1.TableRow, error) {
 	if err != nil {
 		return metav1.TableRow{}, fmt.Errorf("object %q: %w", o.entry.Key, err)
 	}
-	return metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: decoded}}, nil
+	return metav1.TableRow{Cells: cells, Conditions: rowConditions(decoded), Object: runtime.RawExtension{Object: decoded}}, nil
+}
+
+// rowConditions returns what the server says of the row of a pod that has ended.
+func rowConditions(obj runtime.Object) []metav1.TableRowCondition {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	completed := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(pod.Status.Phase)}
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		completed.Message = "The pod has completed successfully."
+	case corev1.PodFailed:
+		completed.Message = "The pod failed."
+	default:
+		return nil
+	}
+	return []metav1.TableRowCondition{completed}
 }
 
 // ConvertToTable implements rest.TableConvertor, for one object and for what a watch
