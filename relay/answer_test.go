@@ -111,3 +111,17 @@ func TestTableOfCompleted(t *testing.T) {
 		t.Errorf("the row of a pod that runs has %v", c)
 	}
 }
+
+// TestVersionOfMetadata asks for metadata in both versions that there are.
+func TestVersionOfMetadata(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
+	s := serving(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	for _, version := range []string{"v1", "v1beta1"} {
+		for _, as := range []string{"Table", "PartialObjectMetadataList"} {
+			w := get(t, s, "/api/v1/nodes", "application/json;as="+as+";g=meta.k8s.io;v="+version)
+			if want := `"apiVersion":"meta.k8s.io/` + version + `"`; strings.Count(w.Body.String(), want) != 2 {
+				t.Errorf("want %s twice: %s", want, w.Body)
+			}
+		}
+	}
+}

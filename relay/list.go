@@ -178,7 +178,7 @@ func (l *list) item(buf *[]byte, e store.Entry) ([]byte, error) {
 	m, _, err := l.of.message(buf, e)
 	switch {
 	case errors.Is(err, errNoMessage):
-		partial, err := o.metadata()
+		partial, err := o.metadata(l.target.kind.GroupVersion())
 		if err != nil {
 			return nil, err
 		}
@@ -272,15 +272,15 @@ func (l *list) appendObject(b *bytes.Buffer, e store.Entry) error {
 
 // appendMetadata appends the metadata of an item.
 func (l *list) appendMetadata(b *bytes.Buffer, e store.Entry) error {
-	partial, err := (&object{of: l.of, entry: e}).metadata()
+	partial, err := (&object{of: l.of, entry: e}).metadata(l.target.kind.GroupVersion())
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(b).Encode(partial)
 }
 
-// metadata returns the object without all but its metadata.
-func (o *object) metadata() (*metav1.PartialObjectMetadata, error) {
+// metadata returns the object without all but its metadata, in a version of that.
+func (o *object) metadata(version schema.GroupVersion) (*metav1.PartialObjectMetadata, error) {
 	decoded, err := o.decoded()
 	if err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func (o *object) metadata() (*metav1.PartialObjectMetadata, error) {
 		return nil, err
 	}
 	partial := meta.AsPartialObjectMetadata(m)
-	partial.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"))
+	partial.SetGroupVersionKind(version.WithKind("PartialObjectMetadata"))
 	return partial, nil
 }
 

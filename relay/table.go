@@ -66,7 +66,7 @@ func (l *list) appendRow(b *bytes.Buffer, e store.Entry) error {
 	case metav1.IncludeNone:
 		row.Object.Object = nil
 	default:
-		if row.Object.Object, err = o.metadata(); err != nil {
+		if row.Object.Object, err = o.metadata(l.target.kind.GroupVersion()); err != nil {
 			return err
 		}
 	}
