@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -123,5 +124,19 @@ func TestVersionOfMetadata(t *testing.T) {
 				t.Errorf("want %s twice: %s", want, w.Body)
 			}
 		}
+	}
+}
+
+// TestIndentedList asks for a list for people, as curl and browsers do.
+func TestIndentedList(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
+	s := serving(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	plain := get(t, s, "/api/v1/nodes", "").Body.Bytes()
+	var want bytes.Buffer
+	if err := json.Indent(&want, bytes.TrimSpace(plain), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, s, "/api/v1/nodes?pretty=true", "").Body.String(); got != want.String() {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want.String())
 	}
 }

@@ -49,29 +49,57 @@ type target struct {
 
 func (t *target) isTable() bool { return t != nil && t.kind.Kind == "Table" }
 
-// maxYAML bounds a list in YAML, which is built in memory, in bytes of its JSON.
-const maxYAML = 8 << 20
+// maxBuilt bounds a list that is built in memory, in bytes of its JSON.
+const maxBuilt = 8 << 20
 
-func (l *list) encode(mediaType string, w io.Writer) error {
-	switch mediaType {
-	case runtime.ContentTypeProtobuf:
+func (l *list) encode(e *encoder, w io.Writer) error {
+	switch {
+	case e.mediaType == runtime.ContentTypeProtobuf:
 		return l.protobuf(w)
-	case runtime.ContentTypeYAML:
-		b := &bounded{left: maxYAML}
-		if err := l.json(b); err != nil {
-			return err
-		}
-		y, err := yaml.JSONToYAML(b.Bytes())
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(y)
-		return err
+	case e.mediaType == runtime.ContentTypeYAML:
+		return l.yaml(w)
+	case e.pretty:
+		return l.indented(w)
 	}
 	return l.json(w)
 }
 
-// bounded is a buffer that returns an error when it is full.
+func (l *list) yaml(w io.Writer) error {
+	b := &bounded{left: maxBuilt}
+	if err := l.json(b); errors.Is(err, errFull) {
+		return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "list", schema.GroupResource{}, "",
+			fmt.Sprintf("a list in YAML has at most %d MiB here; ask for JSON, or for pages with limit", maxBuilt>>20), 0, true)
+	} else if err != nil {
+		return err
+	}
+	y, err := yaml.JSONToYAML(b.Bytes())
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(y)
+	return err
+}
+
+// indented writes the list as JSON for people. One that is too long to be built is not
+// indented.
+func (l *list) indented(w io.Writer) error {
+	b := &bounded{left: maxBuilt}
+	if err := l.json(b); errors.Is(err, errFull) {
+		return l.json(w)
+	} else if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, bytes.TrimSuffix(b.Bytes(), []byte("\n")), "", "  "); err != nil {
+		return err
+	}
+	_, err := out.WriteTo(w)
+	return err
+}
+
+var errFull = errors.New("the list is too long to be built in memory")
+
+// bounded is a buffer that returns errFull when it is full.
 type bounded struct {
 	bytes.Buffer
 	left int
@@ -79,8 +107,7 @@ type bounded struct {
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.left -= len(p); b.left < 0 {
-		return 0, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "list", schema.GroupResource{}, "",
-			fmt.Sprintf("a list in YAML has at most %d MiB here; ask for JSON, or for pages with limit", maxYAML>>20), 0, true)
+		return 0, errFull
 	}
 	return b.Buffer.Write(p)
 }

@@ -15,18 +15,20 @@ type serializer struct {
 
 // EncoderForVersion implements runtime.NegotiatedSerializer.
 func (s serializer) EncoderForVersion(e runtime.Encoder, gv runtime.GroupVersioner) runtime.Encoder {
-	return &encoder{Encoder: s.NegotiatedSerializer.EncoderForVersion(e, gv), plain: e, mediaType: s.mediaTypeOf(e)}
+	out := &encoder{Encoder: s.NegotiatedSerializer.EncoderForVersion(e, gv), plain: e}
+	out.mediaType, out.pretty = s.mediaTypeOf(e)
+	return out
 }
 
-// mediaTypeOf returns the media type that a serializer writes.
-func (s serializer) mediaTypeOf(e runtime.Encoder) string {
+// mediaTypeOf returns the media type that a serializer writes, and whether it indents.
+func (s serializer) mediaTypeOf(e runtime.Encoder) (mediaType string, pretty bool) {
 	is := func(one runtime.Serializer) bool { return one != nil && e == runtime.Encoder(one) }
 	for _, info := range s.SupportedMediaTypes() {
 		if is(info.Serializer) || is(info.PrettySerializer) || info.StreamSerializer != nil && is(info.StreamSerializer.Serializer) {
-			return info.MediaType
+			return info.MediaType, is(info.PrettySerializer)
 		}
 	}
-	return ""
+	return "", false
 }
 
 // encoder is the Encoder of one media type. Its Identifier is that of the one it wraps.
@@ -34,6 +36,7 @@ type encoder struct {
 	runtime.Encoder
 	plain     runtime.Encoder // which leaves apiVersion and kind as they are
 	mediaType string
+	pretty    bool
 }
 
 // Encode implements runtime.Encoder.
@@ -44,7 +47,7 @@ func (e *encoder) Encode(obj runtime.Object, w io.Writer) error {
 	case *object:
 		return e.one(o, w)
 	case *list:
-		return o.encode(e.mediaType, w)
+		return o.encode(e, w)
 	}
 	return e.Encoder.Encode(obj, w)
 }
