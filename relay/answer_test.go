@@ -140,3 +140,16 @@ func TestIndentedList(t *testing.T) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want.String())
 	}
 }
+
+// TestResourceVersions asks for resource versions as clients may write them.
+func TestResourceVersions(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
+	s := serving(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	for rv, code := range map[string]int{"": 200, "0": 200, "00": 200, "9": 200, "09": 200, "x": 400, "-1": 400, "9.5": 400} {
+		for _, path := range []string{"/api/v1/nodes", "/api/v1/nodes/a"} {
+			if w := get(t, s, path+"?resourceVersion="+rv, ""); w.Code != code {
+				t.Errorf("%s at %q: %d, want %d: %s", path, rv, w.Code, code, w.Body)
+			}
+		}
+	}
+}

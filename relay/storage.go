@@ -23,7 +23,11 @@ import (
 
 // Get implements rest.Getter. It also returns what is not written yet.
 func (s *served) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	if rv := o.ResourceVersion; rv != "" && rv != "0" {
+	rv, err := canonical(o.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	if rv != "" && rv != "0" {
 		if err := s.reach(ctx, rv); err != nil {
 			return nil, err
 		}
@@ -68,11 +72,20 @@ func unavailable(err error) error {
 // kube-apiserver's watch cache.
 const reachPatience = 3 * time.Second
 
+// canonical returns the resource version that a client means: the server takes 01 for 1.
+func canonical(rv string) (string, error) {
+	n, err := storage.APIObjectVersioner{}.ParseResourceVersion(rv)
+	switch {
+	case err != nil:
+		return "", apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	case rv == "":
+		return "", nil
+	}
+	return strconv.FormatUint(n, 10), nil
+}
+
 // reach waits until what is written is as new as rv.
 func (s *served) reach(ctx context.Context, rv string) error {
-	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("resource version %q is not valid", rv))
-	}
 	for end := time.Now().Add(reachPatience); ; {
 		_, told, err := s.present()
 		if err != nil {
@@ -174,7 +187,7 @@ func parseToken(text string) (t continueToken, at store.Place, err error) {
 		at.RV = t.RV
 	}
 	if err != nil {
-		return t, at, apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", err))
+		return t, at, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: continue key is not valid: %v", err))
 	}
 	return t, at, nil
 }
@@ -197,6 +210,10 @@ func (s *served) List(ctx context.Context, o *metainternalversion.ListOptions) (
 	if err != nil {
 		return nil, err
 	}
+	rv, err := canonical(o.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
 	limit := o.Limit
 	var at store.Place
 	var told, after string
@@ -209,12 +226,12 @@ func (s *served) List(ctx context.Context, o *metainternalversion.ListOptions) (
 		if after, told = token.After, token.RV; at.IsZero() {
 			at, told, err = s.present()
 		}
-	case o.ResourceVersion == "0": // the server ignores limit then
+	case rv == "0": // the server ignores limit then
 		limit = 0
 		at, told, err = s.moment(ctx, "0", false)
 	default:
-		exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && o.ResourceVersion != ""
-		at, told, err = s.moment(ctx, o.ResourceVersion, exact)
+		exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && rv != ""
+		at, told, err = s.moment(ctx, rv, exact)
 	}
 	if err != nil {
 		return nil, err

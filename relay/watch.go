@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -54,9 +53,9 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 	if err != nil {
 		return nil, err
 	}
-	rv := o.ResourceVersion
-	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil && rv != "" && rv != "0" {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("resource version %q is not valid", rv))
+	rv, err := canonical(o.ResourceVersion)
+	if err != nil {
+		return nil, err
 	}
 	w := &watcher{
 		s: s, p: p, bookmarks: o.AllowWatchBookmarks, decodes: targetOf(ctx) != nil, out: make(chan watch.Event, watchBuffer),
