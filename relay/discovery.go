@@ -33,11 +33,19 @@ func (s *Server) namespaced(gr schema.GroupResource, version string) (is, known 
 		return r.Scope == apidiscoveryv2.ScopeNamespace, true
 	}
 	for _, c := range s.collections() {
-		if c.groupResource() == gr {
+		// Without documents nobody knows which versions there are.
+		if c.groupResource() == gr && (c.Scope.Kind.Version == version || !s.Documents.have()) {
 			return s.inNamespaces(c), true
 		}
 	}
 	return false, false
+}
+
+// have reports whether the resources of the server are known.
+func (d *Documents) have() bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return len(d.resources) > 0
 }
 
 func (d *Documents) resource(gvr schema.GroupVersionResource) (apidiscoveryv2.APIResourceDiscovery, bool) {
@@ -192,11 +200,11 @@ func (s *Server) document(w http.ResponseWriter, r *http.Request) error {
 		if err != nil || ok {
 			return writeJSON(w, "application/json", b, err)
 		}
-		return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, true)
+		return notThere()
 	}
 	obj := s.plainDiscovery(path)
 	if obj == nil {
-		return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, true)
+		return notThere()
 	}
 	responsewriters.WriteObjectNegotiated(scheme.Codecs.WithoutConversion(), negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK, obj, false)
 	return nil

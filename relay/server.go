@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -283,9 +284,9 @@ func (s *Server) holder(gr schema.GroupResource, info *request.RequestInfo) (*se
 	namespaced, known := s.namespaced(gr, info.APIVersion)
 	switch {
 	case !known:
-		return nil, notThere(gr, info)
-	case !namespaced && info.Namespace != "" && gr.Resource != "namespaces", namespaced && info.Verb == "get" && info.Namespace == "":
-		return nil, notThere(gr, info) // there is no such path
+		return nil, notThere()
+	case !namespaced && info.Namespace != "" && !isNamespace(gr, info), namespaced && info.Verb == "get" && info.Namespace == "":
+		return nil, notThere() // there is no such path
 	case !namespaced:
 		info.Namespace = ""
 	}
@@ -303,9 +304,15 @@ func (s *Server) holder(gr schema.GroupResource, info *request.RequestInfo) (*se
 	return nil, unavailable(store.ErrClosed)
 }
 
+// isNamespace reports whether a request is for a namespace, of which the parser of paths
+// says that it is in itself.
+func isNamespace(gr schema.GroupResource, info *request.RequestInfo) bool {
+	return gr == corev1.Resource("namespaces") && info.Name == info.Namespace
+}
+
 // notThere is the answer for a path that the API server would not have either.
-func notThere(gr schema.GroupResource, info *request.RequestInfo) error {
-	return apierrors.NewGenericServerResponse(http.StatusNotFound, info.Verb, gr, info.Name, "", 0, true)
+func notThere() error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
 }
 
 // answer has the handlers of the API server answer a request. Where a list is to be a

@@ -203,8 +203,10 @@ func (s *served) NewList() runtime.Object { return &list{} }
 func (s *served) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
 	to := targetOf(ctx)
 	if to != nil && to.kind.Kind == "PartialObjectMetadata" {
-		return nil, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "list", s.Resource.GroupResource(), "",
-			"you requested PartialObjectMetadata, but the requested object is a list", 0, true)
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+			Message: "you requested PartialObjectMetadata, but the requested object is a list",
+		}}
 	}
 	p, err := s.selection(ctx, o)
 	if err != nil {
