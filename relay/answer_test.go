@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -164,6 +166,32 @@ func TestPathsOfNamespaces(t *testing.T) {
 	} {
 		if w := get(t, s, path, ""); w.Code != code {
 			t.Errorf("%s: %d, want %d: %s", path, w.Code, code, w.Body)
+		}
+	}
+}
+
+// TestFieldsOfKinds asks for fields that a kind can, and cannot, be selected by.
+func TestFieldsOfKinds(t *testing.T) {
+	meta := metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}
+	nodes := serving(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), &corev1.Node{ObjectMeta: meta})
+	sets := serving(t, "replicasets.apps", appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), &appsv1.ReplicaSet{ObjectMeta: meta})
+	jobs := serving(t, "jobs.batch", batchv1.SchemeGroupVersion.WithKind("Job"), &batchv1.Job{ObjectMeta: meta})
+	for _, test := range []struct {
+		s              *Server
+		path, selector string
+		text           string // of the refusal
+	}{
+		{nodes, "/api/v1/nodes", "metadata.name=a", ""},
+		{nodes, "/api/v1/nodes", "spec.unschedulable=false", ""},
+		{nodes, "/api/v1/nodes", "metadata.namespace=a", "field label not supported: metadata.namespace"},
+		{sets, "/apis/apps/v1/replicasets", "metadata.namespace=a", ""},
+		{sets, "/apis/apps/v1/replicasets", "status.replicas=0", `\"status.replicas\" is not a known field selector`},
+		{jobs, "/apis/batch/v1/jobs", "status.successful=0", ""},
+		{jobs, "/apis/batch/v1/jobs", "status.failed=0", `field label \"status.failed\" not supported for Job`},
+	} {
+		w := get(t, test.s, test.path+"?fieldSelector="+url.QueryEscape(test.selector), "")
+		if test.text == "" && w.Code != http.StatusOK || test.text != "" && (w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), test.text)) {
+			t.Errorf("%s by %s: %d, %s", test.path, test.selector, w.Code, w.Body)
 		}
 	}
 }

@@ -1,12 +1,12 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +28,8 @@ type fieldLabels struct {
 	names []string
 	of    func(obj runtime.Object) fields.Set
 	alias map[string]string // other names of fields
+	// refusal is what the server says of a field that is none of them; "" is the usual.
+	refusal string
 }
 
 // labelsOf returns the field labels of a kind whose objects have the type T.
@@ -50,6 +52,11 @@ func labelsOf[T any](of func(obj *T) fields.Set) *fieldLabels {
 
 func (l *fieldLabels) with(alias map[string]string) *fieldLabels {
 	l.alias = alias
+	return l
+}
+
+func (l *fieldLabels) refusing(text string) *fieldLabels {
+	l.refusal = text
 	return l
 }
 
@@ -90,14 +97,17 @@ var builtIn = map[schema.GroupVersionKind]*fieldLabels{
 			"reason": e.Reason, "reportingController": e.ReportingController, "source": source, "type": e.Type,
 		})
 	}),
-	appsv1.SchemeGroupVersion.WithKind("ReplicaSet"): labelsOf(func(rs *appsv1.ReplicaSet) fields.Set {
-		return fields.Set{"status.replicas": strconv.Itoa(int(rs.Status.Replicas))}
-	}),
 	batchv1.SchemeGroupVersion.WithKind("Job"): labelsOf(func(j *batchv1.Job) fields.Set {
 		return fields.Set{"status.successful": strconv.Itoa(int(j.Status.Succeeded))}
-	}),
+	}).refusing("field label %q not supported for Job"),
 	certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"): labelsOf(func(r *certificatesv1.CertificateSigningRequest) fields.Set {
 		return fields.Set{"spec.signerName": r.Spec.SignerName}
+	}),
+	certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle"): labelsOf(func(b *certificatesv1.ClusterTrustBundle) fields.Set {
+		return fields.Set{"spec.signerName": b.Spec.SignerName}
+	}),
+	certificatesv1.SchemeGroupVersion.WithKind("PodCertificateRequest"): labelsOf(func(r *certificatesv1.PodCertificateRequest) fields.Set {
+		return fields.Set{"spec.signerName": r.Spec.SignerName, "spec.podName": r.Spec.PodName, "spec.nodeName": string(r.Spec.NodeName)}
 	}),
 	resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"): labelsOf(func(s *resourcev1.ResourceSlice) fields.Set {
 		node := ""
@@ -108,7 +118,7 @@ var builtIn = map[schema.GroupVersionKind]*fieldLabels{
 			resourcev1.ResourceSliceSelectorNodeName: node, resourcev1.ResourceSliceSelectorDriver: s.Spec.Driver,
 			resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name,
 		}
-	}),
+	}).refusing("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %s"),
 }
 
 // nodeField is the field by which agents select the pods of their node.
@@ -142,7 +152,7 @@ func (s *served) fieldLabels() *fieldLabels {
 	if l := builtIn[s.Scope.Kind]; l != nil || s.Scope.Form != store.Unstructured {
 		return l
 	}
-	crd := s.server.definition(s.Scope.Resource)
+	crd := s.server.definitionOf(s.Collection)
 	if crd == nil {
 		return nil
 	}
@@ -166,9 +176,6 @@ func selectableFields(crd *unstructured.Unstructured, version string) *fieldLabe
 				paths[path[1:]] = parsed
 			}
 		}
-	}
-	if len(paths) == 0 {
-		return nil
 	}
 	return &fieldLabels{
 		names: slices.Collect(maps.Keys(paths)),
@@ -218,16 +225,16 @@ type convertor struct {
 func (c convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
 	l := c.of.fieldLabels()
 	switch {
-	case label == nameField, label == namespaceField:
-		return label, value, nil
 	case l == nil:
 		return runtime.DefaultMetaV1FieldSelectorConversion(label, value)
+	case label == nameField, label == namespaceField && c.of.server.isNamespaced(c.of):
+		return label, value, nil
 	case slices.Contains(l.names, label):
 		return label, value, nil
 	case l.alias[label] != "":
 		return l.alias[label], value, nil
 	}
-	return "", "", fmt.Errorf("field label not supported: %s", label)
+	return "", "", fmt.Errorf(cmp.Or(l.refusal, "field label not supported: %s"), label)
 }
 
 // ConvertToVersion implements runtime.ObjectConvertor.
