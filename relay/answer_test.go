@@ -23,8 +23,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// serving returns a Server of the objects of one kind, which have their keys as names.
-func serving(t *testing.T, resource string, kind schema.GroupVersionKind, objects ...runtime.Object) *Server {
+// serverOf returns a Server of the objects of one kind, which have their keys as names.
+func serverOf(t *testing.T, resource string, kind schema.GroupVersionKind, objects ...runtime.Object) *Server {
 	t.Helper()
 	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
 	if err != nil {
@@ -88,7 +88,7 @@ func TestListOfOtherCodec(t *testing.T) {
 	other := plain.DeepCopy()
 	other.Name = "b"
 	other.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}}}
-	s := serving(t, "statefulsets.apps", appsv1.SchemeGroupVersion.WithKind("StatefulSet"), plain, other)
+	s := serverOf(t, "statefulsets.apps", appsv1.SchemeGroupVersion.WithKind("StatefulSet"), plain, other)
 	w := get(t, s, "/apis/apps/v1/statefulsets", runtime.ContentTypeProtobuf)
 	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(w.Body.Bytes(), nil, nil)
 	if list, ok := obj.(*appsv1.StatefulSetList); err != nil || !ok || len(list.Items) != 2 {
@@ -101,7 +101,7 @@ func TestTableOfCompleted(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "x", ResourceVersion: "1"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
 	running := pod.DeepCopy()
 	running.Name, running.Status.Phase = "b", corev1.PodRunning
-	s := serving(t, "pods", corev1.SchemeGroupVersion.WithKind("Pod"), pod, running)
+	s := serverOf(t, "pods", corev1.SchemeGroupVersion.WithKind("Pod"), pod, running)
 	w := get(t, s, "/api/v1/pods?includeObject=None", "application/json;as=Table;g=meta.k8s.io;v=v1")
 	var table metav1.Table
 	if err := json.Unmarshal(w.Body.Bytes(), &table); err != nil || len(table.Rows) != 2 {
@@ -118,7 +118,7 @@ func TestTableOfCompleted(t *testing.T) {
 // TestVersionOfMetadata asks for metadata in both versions that there are.
 func TestVersionOfMetadata(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
-	s := serving(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
 	for _, version := range []string{"v1", "v1beta1"} {
 		for _, as := range []string{"Table", "PartialObjectMetadataList"} {
 			w := get(t, s, "/api/v1/nodes", "application/json;as="+as+";g=meta.k8s.io;v="+version)
@@ -132,7 +132,7 @@ func TestVersionOfMetadata(t *testing.T) {
 // TestIndentedList asks for a list for people, as curl and browsers do.
 func TestIndentedList(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
-	s := serving(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
 	plain := get(t, s, "/api/v1/nodes", "").Body.Bytes()
 	var want bytes.Buffer
 	if err := json.Indent(&want, bytes.TrimSpace(plain), "", "  "); err != nil {
@@ -146,7 +146,7 @@ func TestIndentedList(t *testing.T) {
 // TestResourceVersions asks for resource versions as clients may write them.
 func TestResourceVersions(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
-	s := serving(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
 	for rv, code := range map[string]int{"": 200, "0": 200, "00": 200, "9": 200, "09": 200, "x": 400, "-1": 400, "9.5": 400} {
 		for _, path := range []string{"/api/v1/nodes", "/api/v1/nodes/a"} {
 			if w := get(t, s, path+"?resourceVersion="+rv, ""); w.Code != code {
@@ -159,7 +159,7 @@ func TestResourceVersions(t *testing.T) {
 // TestPathsOfNamespaces asks for paths of what is, and is not, in a namespace.
 func TestPathsOfNamespaces(t *testing.T) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
-	s := serving(t, "namespaces", corev1.SchemeGroupVersion.WithKind("Namespace"), namespace)
+	s := serverOf(t, "namespaces", corev1.SchemeGroupVersion.WithKind("Namespace"), namespace)
 	for path, code := range map[string]int{
 		"/api/v1/namespaces": 200, "/api/v1/namespaces/a": 200, "/api/v1/namespaces/b": 404, "/api/v1/namespaces/a/namespaces": 404,
 		"/api/v1/namespaces/a/namespaces/b": 404, "/api/v1/namespaces?fieldSelector=metadata.name%3Da": 200, "/api/v1/none": 404,
@@ -173,9 +173,9 @@ func TestPathsOfNamespaces(t *testing.T) {
 // TestFieldsOfKinds asks for fields that a kind can, and cannot, be selected by.
 func TestFieldsOfKinds(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}
-	nodes := serving(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), &corev1.Node{ObjectMeta: meta})
-	sets := serving(t, "replicasets.apps", appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), &appsv1.ReplicaSet{ObjectMeta: meta})
-	jobs := serving(t, "jobs.batch", batchv1.SchemeGroupVersion.WithKind("Job"), &batchv1.Job{ObjectMeta: meta})
+	nodes := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), &corev1.Node{ObjectMeta: meta})
+	sets := serverOf(t, "replicasets.apps", appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), &appsv1.ReplicaSet{ObjectMeta: meta})
+	jobs := serverOf(t, "jobs.batch", batchv1.SchemeGroupVersion.WithKind("Job"), &batchv1.Job{ObjectMeta: meta})
 	for _, test := range []struct {
 		s              *Server
 		path, selector string

@@ -276,7 +276,7 @@ func (s *Server) holder(gr schema.GroupResource, info *request.RequestInfo) (*se
 	}
 	is := func(c Collection) bool { return isOf(c) && c.Scope.Kind.Version == info.APIVersion }
 	if strings.Contains(info.Path, "/"+info.APIVersion+"/watch/") { // deprecated
-		return nil, notThere(gr, info)
+		return nil, notThere()
 	}
 	if info.Subresource != "" {
 		return nil, &apierrors.StatusError{ErrStatus: readOnly(gr, &request.RequestInfo{Verb: info.Verb + " " + info.Resource + "/" + info.Subresource})}
