@@ -130,19 +130,24 @@ func (o *options) keepsDocuments() bool { return !o.follows && (o.serves || o.Al
 const (
 	documentsEvery = 10 * time.Minute
 	documentsRetry = time.Minute
+	// documentsAgain is when they are fetched a second time: a server that has just
+	// started does not have the schemas of custom resources yet.
+	documentsAgain = 10 * time.Second
 )
 
 // keepDocuments keeps discovery and schemas of the server in the file, until ctx ends.
 func (fs *followers) keepDocuments(ctx context.Context, logger logr.Logger) {
 	documents := fs.cluster.documents
-	said := false
+	said, again := false, documentsAgain
 	for ctx.Err() == nil {
-		wait := documentsEvery
+		wait := again
 		if err := documents.Fetch(ctx, fs.cluster.Config); err != nil && ctx.Err() == nil {
 			if wait = documentsRetry; !said {
 				logger.Info("Discovery and schemas of the server were not fetched, trying again", "because", cmdutil.OneLine(err))
 			}
 			said = true
+		} else {
+			again = documentsEvery
 		}
 		timer := time.NewTimer(wait)
 		select {
