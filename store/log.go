@@ -137,13 +137,24 @@ type Event struct {
 	// part of it.
 	Inside bool
 	// By is the state of another object that has taken the place of a deleted one.
-	By   *Version
-	Mark *Mark // of a mark, which has nothing else
+	By *Version
+	// Short is the last state of an object that was created and deleted inside one
+	// commit; Old and New are nil then, and RV is that of the deletion. Where the commit
+	// begins or ends with another object of the same name, the object need not be kept. A
+	// deletion without Old and Short is of an object that the store has never held.
+	Short *Version
+	Mark  *Mark // of a mark, which has nothing else
 }
 
 // Steps returns the event or, if another object has replaced the one before, its deletion
 // and the creation of the other one. Backends call it.
 func (e Event) Steps() []Event {
+	if e.Short != nil && e.New != nil {
+		short, creation := e, e
+		short.New, short.RV, short.By = nil, "", e.New
+		creation.Short = nil
+		return []Event{short, creation}
+	}
 	if e.Old == nil || e.New == nil || e.Old.Header.UID == e.New.Header.UID || e.Old.Header.UID == "" || e.New.Header.UID == "" {
 		return []Event{e}
 	}

@@ -114,6 +114,9 @@ type Change struct {
 	// Last is its final state, nil if it is not known.
 	Departs bool
 	Last    runtime.Object
+	// Short, if it has a key, is the last state of an object that was created and deleted
+	// since the batch before: the batch has its deletion alone. It is for the log.
+	Short Entry
 	// Prepared is the result of Prepare, for the backend that set it.
 	Prepared any
 }

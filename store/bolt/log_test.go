@@ -28,6 +28,8 @@ type logScope struct {
 	s    store.Store
 	opts store.Options
 	rv   int
+	// interval is that of commits, 0 for the default.
+	interval time.Duration
 }
 
 func newLogScope(t *testing.T, history store.History) *logScope {
@@ -48,7 +50,7 @@ func newLogScope(t *testing.T, history store.History) *logScope {
 
 func (l *logScope) open() {
 	l.Helper()
-	l.db, l.s = mustOpenScriptWith(l.T, l.path, bolt.Options{Compression: bolt.Uncompressed}, l.opts)
+	l.db, l.s = mustOpenScriptWith(l.T, l.path, bolt.Options{Compression: bolt.Uncompressed, CommitInterval: l.interval}, l.opts)
 }
 
 func (l *logScope) reopen() {

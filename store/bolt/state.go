@@ -198,6 +198,7 @@ func (s *state) appliedEntry(e *overlay.Entry, existed bool) {
 	e.Departing = e.Departing && existed
 	old, _ := s.overlay.Get(e.Key)
 	s.departed.Applied(e, old)
+	s.changelog.Replaces(e, old, existed)
 	s.overlay.Set(e)
 }
 

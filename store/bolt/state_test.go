@@ -91,11 +91,16 @@ type machine struct {
 	// this one
 	settled, received uint64
 
+	// short has the last versions of objects that were created and deleted since the file
+	// was written.
+	short held
+
 	isLost, isHidden bool // readers see nothing
 
 	list     *playedList
 	captured *capture
 	seen     held        // the view when captured was made
+	brief    held        // short when captured was made
 	leaving  []departure // departed when captured was made
 	settles  uint64      // received when captured was made
 	written  bool        // captured was written, or skipped; its outcome was not told
@@ -360,6 +365,13 @@ func (m *machine) apply(b store.Batch, departs bool, changes ...change) {
 	}
 	m.s.applied(b, entries, loadedList{}, existed, true)
 	for i, c := range changes {
+		old, ok := waits.Get(keys[c.key])
+		switch {
+		case !ok || c.n != 0 || entries[i].Departs != 0 || entries[i].Order == 0 || !old.Absent:
+			m.short[c.key] = 0
+		case existed[i]:
+			m.short[c.key] = was[c.key]
+		}
 		switch {
 		case !m.isLoading():
 			m.view[c.key] = c.n
@@ -562,7 +574,7 @@ func (m *machine) capture() bool {
 	if !due {
 		return false
 	}
-	m.captured, m.seen = &c, m.view
+	m.captured, m.seen, m.brief = &c, m.view, m.short
 	m.leaving, m.settles = slices.Clip(m.departed), m.received
 	return true
 }
@@ -663,6 +675,7 @@ func (m *machine) told() bool {
 	case !s.dirty && s.overlay.Len() > 0 && !s.isLoading():
 		m.fail("%d changes wait when all is written", s.overlay.Len())
 	default:
+		m.follow(c.Overlay)
 		s.overlay.View().Scan(func(e *overlay.Entry) bool {
 			if slices.Contains(m.file.departed, departure{e.Departs, e.Key}) {
 				m.fail("%s departs as %d again", e.Key, e.Departs)
@@ -671,6 +684,39 @@ func (m *machine) told() bool {
 		})
 	}
 	return true
+}
+
+// follow takes over that changes were written.
+func (m *machine) follow(written overlay.View) {
+	for i, key := range keys {
+		e, ok := written.Get(key)
+		if !ok {
+			continue
+		}
+		if version(e) != 0 || m.short[i] == m.brief[i] {
+			m.short[i] = 0
+		}
+		if now, ok := m.s.overlay.Get(key); ok && now.Absent != (version(e) == 0) {
+			m.fail("of %s, the version %d was written, and the next one says %t", key, version(e), now.Absent)
+		}
+	}
+}
+
+// checkShort checks which states of objects that are gone are kept for the log.
+func (m *machine) checkShort() {
+	for i, key := range keys {
+		e, ok := m.s.overlay.Get(key)
+		if !ok || e.Departs != 0 || version(e) != 0 {
+			continue
+		}
+		got := 0
+		if e.Before != nil {
+			got = version(e.Before)
+		}
+		if got != m.short[i] {
+			m.fail("of %s the state %d is kept, want %d", key, got, m.short[i])
+		}
+	}
 }
 
 func (m *machine) lose() bool {
@@ -826,6 +872,7 @@ func (m *machine) checkParts() {
 	if bytes != s.overlay.Bytes() || int64(bytes) != s.shared.pending.Load() {
 		m.fail("%d bytes wait, %d and %d are counted", bytes, s.overlay.Bytes(), s.shared.pending.Load())
 	}
+	m.checkShort()
 	if all := s.shared.logs.Bytes.Load(); all != s.changelog.Log.Bytes {
 		m.fail("the log has %d bytes, all have %d", s.changelog.Log.Bytes, all)
 	}

@@ -34,8 +34,12 @@ func (st *state) event(c store.Change, it *item) (e store.Event, err error) {
 		}
 		e.RV = e.New.Header.RV
 	}
-	if old, ok := st.objects.Get(e.Key); ok {
+	old, exists := st.objects.Get(e.Key)
+	switch {
+	case exists:
 		e.Old, err = version(old)
+	case it == nil && c.Short.Object != nil:
+		e.Short, err = version(&item{key: c.Key, object: c.Short.Object})
 	}
 	return e, err
 }

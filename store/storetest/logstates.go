@@ -53,6 +53,7 @@ func testLogRandom(h *harness) {
 		defer func() { must(t, h.db.Close()) }()
 		h.indexed = h.open(h.scope, h.opts)
 		now := map[string]string{}
+		last := map[string]string{} // the state before each deletion, by resource version
 		revision := 10
 		next := func() string { revision++; return strconv.Itoa(revision) }
 		h.logged(configMap("a/one", "1", "red"))
@@ -72,6 +73,7 @@ func testLogRandom(h *harness) {
 		change := func(rv string) store.Change {
 			key := rapid.SampledFrom(keys).Draw(t, "key")
 			if rapid.IntRange(0, 2).Draw(t, "what") == 0 {
+				last[rv] = now[key]
 				delete(now, key)
 				return gone(key, rv)
 			}
@@ -91,6 +93,7 @@ func testLogRandom(h *harness) {
 				events, err := followed(h.Store, at)
 				must(t, err)
 				same(t, "what follows "+at.RV, describeState(replay(t, want, events)), describeState(now))
+				checkShort(t, events, last)
 			}
 			at := store.Place{RV: rapid.SampledFrom(told).Draw(t, "told")}
 			got, err := objectsAt(h.Store, at)
@@ -157,4 +160,20 @@ func replay(t reporter, from map[string]string, events []store.Event) map[string
 		}
 	}
 	return state
+}
+
+// checkShort reports a deletion without the state of an object that was created and
+// deleted inside its commit. last has the states before the deletions.
+func checkShort(t reporter, events []store.Event, last map[string]string) {
+	t.Helper()
+	for _, e := range events {
+		switch {
+		case e.Mark != nil || e.New != nil || e.Old != nil:
+			if e.Short != nil {
+				t.Errorf("the event of %.20s with another state has a short-lived one", e.Key)
+			}
+		case last[e.RV] != "" && (e.Short == nil || !e.Short.IsKnown() || e.Short.Header.RV != last[e.RV]):
+			t.Errorf("the deletion of %.20s @%s has %+v, want the state %s", e.Key, e.RV, e.Short, last[e.RV])
+		}
+	}
 }

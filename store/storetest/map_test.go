@@ -381,13 +381,14 @@ func (s *mapStore) Prepare(b *store.Batch) error {
 
 func (s *mapStore) Apply(b store.Batch) error {
 	return s.write(func() error {
-		changed, rvs := map[string]mapObject{}, map[string]string{}
+		changed, rvs, shorts := map[string]mapObject{}, map[string]string{}, map[string]runtime.Object{}
 		for _, c := range b.Changes {
 			key, o, err := s.change(c)
 			if err != nil {
 				return err
 			}
 			changed[key], rvs[key] = o, c.RV
+			shorts[key] = c.Short.Object
 		}
 		if b.Loaded {
 			s.objects, changed = map[string]mapObject{}, s.list.listed
@@ -395,6 +396,9 @@ func (s *mapStore) Apply(b store.Batch) error {
 		var events []store.Event
 		for key, o := range changed {
 			e := store.Event{Key: key, RV: rvs[key], Old: mapVersion(key, s.objects[key]), New: mapVersion(key, o)}
+			if e.Old == nil && e.New == nil && shorts[key] != nil {
+				e.Short = mapVersion(key, mapObject{Object: shorts[key]})
+			}
 			if e.Old == nil || e.New == nil || !equality.Semantic.DeepEqual(e.Old.Entry.Object, e.New.Entry.Object) {
 				events = append(events, e)
 			}

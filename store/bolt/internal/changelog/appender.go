@@ -28,8 +28,8 @@ type Options struct {
 	RV      string // of the commit's checkpoint
 	Loading bool   // the scope is not complete
 	Settled uint64 // departed objects up to it need not be held
-	// Befores are the states that depart and were never written, finals the final states
-	// of what departs.
+	// Befores are the states that were never written, of what departs or is deleted,
+	// Finals the final states of what departs.
 	Befores, Finals map[*overlay.Entry]record.Packed
 }
 
@@ -123,7 +123,7 @@ func (lw *Appender) Note(e *overlay.Entry, stored *record.Header, was content.Be
 		}
 		n.Final = p.Record(lw.Codec).Encode(e.Key)
 	}
-	if was.Header == nil && departs != 0 && e.Before != nil { // it was never written
+	if was.Header == nil && departs == e.Departs && e.Before != nil { // never written
 		if err := lw.before(&n, e); err != nil {
 			return err
 		}

@@ -128,7 +128,7 @@ func (r *Reader) Mark(m *record.Mark) *store.Mark {
 func (r *events) event(e *record.LogEntry, at int64) *store.Event {
 	before := r.before(e)
 	r.resolve(e.Key, before)
-	out := &store.Event{Key: e.OwnKey(), Old: before, RV: e.RV, Time: time.Unix(0, at)}
+	out := &store.Event{Key: e.OwnKey(), Old: before, Short: r.short(e), RV: e.RV, Time: time.Unix(0, at)}
 	if e.Since != 0 {
 		out.Since = time.Unix(0, e.Since)
 	}
@@ -149,6 +149,19 @@ func (r *events) before(e *record.LogEntry) *store.Version {
 		return unknown(e.OwnKey())
 	case e.Kind&record.KindShort != 0:
 		return nil
+	}
+	v, err := r.version(e.Key, e.OwnKey(), e.Header, e.Record)
+	r.err = errors.Join(r.err, err)
+	return v
+}
+
+// short returns the last state of an object that came and went inside the commit.
+func (r *events) short(e *record.LogEntry) *store.Version {
+	if e.Kind&record.KindShort == 0 {
+		return nil
+	}
+	if e.Header == nil {
+		return unknown(e.OwnKey()) // it was too large
 	}
 	v, err := r.version(e.Key, e.OwnKey(), e.Header, e.Record)
 	r.err = errors.Join(r.err, err)

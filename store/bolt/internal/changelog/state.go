@@ -140,6 +140,26 @@ func (s *State) AppliedEntry(e *overlay.Entry, b store.Batch) {
 	}
 }
 
+// Replaces notes which waiting entry another one replaces, before that becomes pending. A
+// deletion keeps the last state of an object that the file has never had. An object that
+// is created again in the same commit takes the place of that state. old is nil if
+// nothing waits, and existed reports whether there was an object.
+func (s *State) Replaces(e, old *overlay.Entry, existed bool) {
+	if e.Absent = !existed; old != nil {
+		e.Absent = old.Absent
+	}
+	switch {
+	case e.Departs != 0:
+	case !e.Absent || e.Head != nil || e.Order == 0 || s.Unlogged:
+		e.Before = nil
+	case e.Before != nil || old == nil:
+	case old.Head != nil:
+		e.Before = old
+	default: // it was deleted already
+		e.Before = old.Before
+	}
+}
+
 // ListBegun notes that what is applied until the next checkpoint is of a list, unless
 // that is loaded: there was nothing to compare it with.
 func (s *State) ListBegun(isLoaded bool) { s.listing = s.listing || !isLoaded }

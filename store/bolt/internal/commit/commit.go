@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
@@ -42,8 +43,8 @@ type Part struct {
 	packed  []record.Packed  // of entries
 	earlier tally            // what DropFormer has written and not kept
 
-	// befores are the states that depart and were never written, finals the final states
-	// of what departs.
+	// befores are the states that were never written, of what departs or is deleted,
+	// finals the final states of what departs.
 	befores, finals map[*overlay.Entry]record.Packed
 }
 
@@ -57,32 +58,22 @@ func (p *Part) Pack() (err error) {
 		return err
 	}
 	p.befores, p.finals = map[*overlay.Entry]record.Packed{}, map[*overlay.Entry]record.Packed{}
-	for _, e := range p.entries {
+	var of, befores []*overlay.Entry
+	for _, e := range slices.Concat(p.entries, p.Gone) {
 		if e.Departs != 0 && e.Last.Bytes != nil {
 			p.finals[e] = p.Packer.Final(e)
 		}
-		if e.Before == nil || e.Departs == 0 {
-			continue
-		}
-		if err := p.packBefore(e); err != nil {
-			return err
+		if e.Before != nil {
+			of, befores = append(of, e), append(befores, e.Before)
 		}
 	}
-	for _, e := range p.Gone {
-		if err := p.packBefore(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// packBefore packs the state before of an entry.
-func (p *Part) packBefore(e *overlay.Entry) error {
-	before, err := p.Packer.Pack(seal.InScope, []*overlay.Entry{e.Before})
+	packed, err := p.Packer.Pack(seal.InScope, befores)
 	if err != nil {
 		return err
 	}
-	p.befores[e] = before[0]
+	for i, e := range of {
+		p.befores[e] = packed[i]
+	}
 	return nil
 }
 

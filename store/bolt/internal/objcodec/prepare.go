@@ -31,8 +31,14 @@ func (c *Codec) PrepareChange(in *indexes.Set, change store.Change) (*overlay.En
 		}
 	}
 	e.DeletedAt = change.RV
-	if change.Departs {
+	switch {
+	case change.Departs:
 		e.Departing, e.Last = true, c.Final(change.Last)
+	case change.IsDeletion() && change.Short.Key != "":
+		// A state that cannot be encoded counts as unknown.
+		if e.Before, _ = c.PrepareEntry(&indexes.Set{}, change.Short); e.Before != nil {
+			e.Before.Object, e.Before.Encoded = nil, store.Entry{}
+		}
 	}
 	return e, nil
 }

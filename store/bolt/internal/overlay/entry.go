@@ -31,10 +31,14 @@ type Entry struct {
 	// Departs is the number of the departed object. It is assigned when the entry becomes
 	// visible; 0 means that the entry does not depart.
 	Departs uint64
-	// Before is the state that departs, if it was not written when it departed.
+	// Before is the state that departs, or the last one of an object that is deleted, if
+	// it was not written when that happened.
 	Before *Entry
 	// Last is the final state of the departed object.
 	Last record.Packed
+
+	// Absent means that the file had no object when the entry became pending, or since.
+	Absent bool
 
 	Codec     byte      // of payload; 0: that of the scope
 	Order     uint64    // of application; 0: not logged
@@ -62,9 +66,20 @@ func (e *Entry) Stored(p record.Packed) *record.Header {
 func (e *Entry) Size() int {
 	size := len(e.Key) + len(e.Payload.Bytes) + len(e.Last.Bytes) + 256
 	if e.Before != nil {
-		size += len(e.Before.Payload.Bytes)
+		size += e.Before.Size()
 	}
 	return size
+}
+
+// follows takes over that the entry before has been written.
+func (e *Entry) follows(written *Entry) {
+	e.Absent = written.Head == nil
+	switch {
+	case written.Departs != 0 && e.Departs == written.Departs: // it has departed
+		e.Departs, e.Before, e.Last = 0, nil, record.Packed{}
+	case e.Departs == 0 && (!e.Absent || e.Before == written.Before):
+		e.Before = nil // the file has it, or the log
+	}
 }
 
 // RV returns the resource version of the change that an entry is.

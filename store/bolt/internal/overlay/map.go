@@ -1,10 +1,6 @@
 package overlay
 
-import (
-	"sync/atomic"
-
-	"github.com/informctl/informctl/store/bolt/internal/record"
-)
+import "sync/atomic"
 
 // Map is what was applied and is not in the file. Its owner does the locking.
 type Map struct {
@@ -37,15 +33,16 @@ func (o *Map) Set(e *Entry) {
 	o.add(e.Size())
 }
 
-// Committed removes the written entries that have not changed since.
+// Committed removes the written entries that have not changed since. The others follow
+// what is in the file now.
 func (o *Map) Committed(written View) {
 	written.Scan(func(e *Entry) bool {
 		switch now, ok := o.Get(e.Key); {
 		case ok && now == e:
 			o.drop(e)
-		case ok && e.Departs != 0 && now.Departs == e.Departs: // it has departed
+		case ok:
 			changed := *now
-			changed.Departs, changed.Before, changed.Last = 0, nil, record.Packed{}
+			changed.follows(e)
 			o.Set(&changed)
 		}
 		return true

@@ -77,6 +77,12 @@ func TestMap(t *testing.T) {
 				if now[key] == e {
 					delete(now, key)
 				}
+				if was := now[key]; was != nil {
+					now[key], _ = m.Get(key)
+					if is := now[key]; is.Head != was.Head || is.Absent != (e.Head == nil) {
+						t.Fatalf("after a commit of %+v, %+v has become %+v", e, was, is)
+					}
+				}
 			}
 			seen = nil
 		case 2:
@@ -183,6 +189,36 @@ func TestMerge(t *testing.T) {
 		}
 		if !maps.Equal(got, want) {
 			t.Fatalf("after %q, at most %d: %v, want %v", after, limit, got, want)
+		}
+	}
+}
+
+// TestCommittedBefore checks which state before a deletion stays when what waited before
+// it is written.
+func TestCommittedBefore(t *testing.T) {
+	before, other := put("a", "u"), put("a", "v")
+	gone := func(before *overlay.Entry) *overlay.Entry {
+		e := deleted("a")
+		e.Absent, e.Before = true, before
+		return e
+	}
+	for name, test := range map[string]struct {
+		written, waits *overlay.Entry
+		want           *overlay.Entry
+	}{
+		"the log has it":  {gone(before), gone(before), nil},
+		"the file has it": {before, gone(before), nil},
+		"neither has it":  {gone(before), gone(other), other},
+	} {
+		var sum atomic.Int64
+		m := overlay.NewMap(&sum)
+		m.Set(test.written)
+		written := m.View()
+		m.Set(test.waits)
+		m.Committed(written)
+		got, ok := m.Get("a")
+		if !ok || got.Before != test.want || got.Absent != (test.written.Head == nil) || m.Bytes() != got.Size() {
+			t.Errorf("%s: %+v, %d bytes", name, got, m.Bytes())
 		}
 	}
 }

@@ -64,7 +64,7 @@ const (
 	KindDeleted Kind = 1 << iota // there is no object after it
 	KindUnknown                  // the state before is not known
 	// KindShort means that there was no object before the commit: Header and Record are
-	// the state of one that came and departed inside of it.
+	// the last state of one that came and went inside of it.
 	KindShort
 )
 
