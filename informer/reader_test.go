@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/mem"
 )
 
 // TestReaderPayloads checks that a reader returns encoded objects and waits for the disk,
@@ -68,4 +70,59 @@ func payloads(t *testing.T, inf *informer.Informer) []store.Entry {
 		t.Fatalf("%d entries, %v", len(entries), err)
 	}
 	return entries
+}
+
+// TestShortLived checks that the log has an object that is created and deleted before
+// anything is written, whether the informer applies that at once or in two parts.
+func TestShortLived(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "x")
+		for name, backend := range map[string]store.Backend{"bolt": nil, "mem": mem.New()} {
+			r := w.run(informer.Options{Backend: backend}).sync()
+			commit()
+			w.begin(r.inf)
+			log, err := r.inf.Reader().History()
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.put("twice", "x")
+			synctest.Wait()
+			w.drop("twice")
+			w.put("once", "x")
+			w.put("once", "y")
+			w.drop("once")
+			w.put("stays", "x")
+			commit()
+			got := map[string]string{}
+			ctx, cancel := context.WithCancel(w.Context())
+			for e, err := range r.inf.Reader().Follow(ctx, log.Last) {
+				if err != nil {
+					break
+				}
+				if v := cmp.Or(e.Short, e.Old); e.New == nil && v != nil {
+					got[e.Key] = e.RV + " " + v.Header.UID
+				}
+				if e.Key == "default/stays" {
+					cancel()
+				}
+			}
+			cancel()
+			if len(got) != 2 {
+				t.Errorf("%s: %q, want the deletions of two objects", name, got)
+			}
+			w.drop("stays")
+			r.end()
+		}
+	})
+}
+
+// begin begins to follow, so that a backend in memory notes what is changed.
+func (w *world) begin(inf *informer.Informer) {
+	ctx, cancel := context.WithCancel(w.Context())
+	cancel()
+	for _, err := range inf.Reader().Follow(ctx, store.Place{}) {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			w.Error(err)
+		}
+	}
 }

@@ -511,14 +511,14 @@ func TestEndpointInsideCommit(t *testing.T) {
 		for rv, want := range map[string][]string{
 			// c was created and deleted inside the commit, and a was 1 inside it
 			"3": nil,
-			"5": {"DELETED a=2", "DELETED c="},
-			"7": {"DELETED c="},
+			"5": {"DELETED a=2", "DELETED c=1"},
+			"7": {"DELETED c=1"},
 			"8": nil,
 		} {
 			wantLogged(t, h, rv+"&selector=app=1", want...)
 		}
-		wantLogged(t, h, "5", "MODIFIED a=2", "DELETED c=")
-		wantLogged(t, h, "5&selector=app=1&bookmarks=true", "DELETED a=2", "DELETED c=", "BOOKMARK =")
+		wantLogged(t, h, "5", "MODIFIED a=2", "DELETED c=1")
+		wantLogged(t, h, "5&selector=app=1&bookmarks=true", "DELETED a=2", "DELETED c=1", "BOOKMARK =")
 		wantLogged(t, h, "8&selector=app=1&bookmarks=true")
 		r.end()
 	})

@@ -69,7 +69,7 @@ func (e *endpoint) serveLog(a *answer, q question) error {
 		if event.Mark == nil && event.Time.Before(since) {
 			continue
 		}
-		for _, v := range []**store.Version{&event.Old, &event.New, &event.By} {
+		for _, v := range []**store.Version{&event.Old, &event.New, &event.By, &event.Short} {
 			if *v, err = h.sent(*v, show); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,7 +185,7 @@ func eventOf(s store.Reader, e store.Event, old bool) (out informer.Event, err e
 	out.Inside = e.Inside
 	switch {
 	case e.New == nil:
-		out.Type, state = informer.Deleted, e.Old
+		out.Type, state = informer.Deleted, cmp.Or(e.Old, e.Short)
 	case e.Old == nil:
 		out.Type = informer.Added
 	default:

@@ -56,6 +56,7 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 	held := before.Held
 	forgetOtherLast(changes, held)
 	p.departures.mark(&batch, changes, held)
+	markShort(&batch, changes, held)
 	rejected := p.prepare(&batch, changes, held)
 	slim := p.hub.NewSlim()
 	for _, c := range changes {

@@ -33,6 +33,22 @@ func (c change) stored() store.Change {
 	return out
 }
 
+// markShort gives the batch the last states of objects that the changes both create and
+// delete. The batch leaves out their creation, and the log has to know of them.
+func markShort(batch *store.Batch, changes []change, held map[string]store.Held) {
+	created := map[string]store.Entry{}
+	for _, c := range changes {
+		if _, isHeld := held[c.Key]; !isHeld && c.fate == toTell && c.Is.Key != "" {
+			created[c.Key] = c.Is
+		}
+	}
+	for i := range batch.Changes {
+		if c := &batch.Changes[i]; c.IsDeletion() {
+			c.Short = created[c.Key]
+		}
+	}
+}
+
 // forgetOtherLast removes the last state from a deletion if the server has deleted
 // another object than the stored one: an object with the same name that could not be
 // stored. Handlers then receive the last known state instead.

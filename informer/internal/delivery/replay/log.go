@@ -120,6 +120,9 @@ func (l Log) Follow(ctx context.Context, from store.Place) error {
 // event returns the notification of an event of the log. ok is false if there is nothing
 // to say: a later event has the object.
 func (l Log) event(e store.Event) (n queue.Notification, ok bool, err error) {
+	if e.Short != nil && e.By != nil {
+		return n, false, nil
+	}
 	n = queue.Notification{Kind: queue.Updated, Key: e.Key}
 	rv := e.RV
 	if e.Old == nil {

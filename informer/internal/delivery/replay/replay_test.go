@@ -125,6 +125,8 @@ func TestLog(t *testing.T) {
 	l := &log{last: mark(2), events: []store.Event{
 		{Key: "a", RV: "7", New: state("a", "7")},
 		{Key: "b", RV: "8", Old: state("b", "3")},
+		{Key: "short", RV: "9", Short: state("short", "8")},
+		{Key: "replaced", Short: state("replaced", "8"), By: state("replaced", "9")},
 		{Mark: &store.Mark{Place: mark(2)}},
 		{Key: "later", RV: "10", New: state("later", "10")},
 	}}
@@ -141,7 +143,7 @@ func TestLog(t *testing.T) {
 	if err := follow.Follow(t.Context(), mark(1)); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]string{"a", "b"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b", "short"}, got); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
 }
