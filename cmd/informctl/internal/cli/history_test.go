@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
@@ -101,6 +103,47 @@ func apply(t *testing.T, s store.Store, b store.Batch) {
 	t.Helper()
 	if err := errors.Join(s.Apply(b), s.Flush(t.Context())); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestHistoryOfShortLived checks that history shows an object that was created and
+// deleted inside one commit as both.
+func TestHistoryOfShortLived(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := pod("a", "short", "web")
+	short.ResourceVersion = "11"
+	writeLog(t, db, "pods", "Pod", []runtime.Object{pod("a", "kept", "web")},
+		store.Batch{RV: "12", Changes: []store.Change{{Key: "a/short", RV: "12", Short: store.Entry{Key: "a/short", Object: short}}}})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"":                  "created 11, deleted 12",
+		"--deleted":         "deleted 12",
+		"-l app=web":        "created 11, deleted 12",
+		"-l app=db":         "",
+		"short":             "created 11, deleted 12",
+		"--namespace other": "",
+	} {
+		got := say(t.Context(), strings.Fields("history pods -o json --db "+path+" "+args)...)
+		var lines []string
+		for dec := json.NewDecoder(strings.NewReader(got.Out)); ; {
+			var line objectdiff.Line
+			if err := dec.Decode(&line); err != nil {
+				break
+			}
+			if line.Name != "short" || line.UID == "" {
+				t.Errorf("%q: %+v", args, line)
+			}
+			lines = append(lines, line.Change+" "+line.ResourceVersion)
+		}
+		if strings.Join(lines, ", ") != want {
+			t.Errorf("%q: %q, want %s; %s", args, lines, want, got.Err)
+		}
 	}
 }
 

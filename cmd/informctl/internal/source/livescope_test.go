@@ -88,6 +88,8 @@ func hold(t *testing.T, serve func(http.Handler) http.Handler) (path string, s s
 	// Another object takes its place.
 	write("12", store.Change{Object: secret("a", "s-000", "another", "web", "hunter2, another")})
 	write("13", store.Change{Key: "b/s-001", RV: "13"})
+	short := store.Entry{Key: "b/short", Object: secret("b", "short", "uid-short", "web", "hunter2, short")}
+	write("14", store.Change{Key: "b/short", RV: "14", Short: short})
 
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -256,7 +258,7 @@ func TestLiveScopeFollows(t *testing.T) {
 	}
 	text := func(r store.Reader, after store.Place) (out []string) {
 		for _, e := range events(t, r, after) {
-			out = append(out, fmt.Sprint(e.Key, e.RV, e.Time, e.Since, e.Inside, e.Mark, content(r, e.Old), content(r, e.New), content(r, e.By)))
+			out = append(out, fmt.Sprint(e.Key, e.RV, e.Time, e.Since, e.Inside, e.Mark, content(r, e.Old), content(r, e.New), content(r, e.By), content(r, e.Short)))
 		}
 		return out
 	}
@@ -344,7 +346,7 @@ func TestLiveScopeShowsNoSecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range events(t, live, store.Place{}) {
-			for name, v := range map[string]*store.Version{"Old": e.Old, "New": e.New, "By": e.By} {
+			for name, v := range map[string]*store.Version{"Old": e.Old, "New": e.New, "By": e.By, "Short": e.Short} {
 				if v != nil {
 					add(name, v.Entry)
 				}
@@ -354,7 +356,7 @@ func TestLiveScopeShowsNoSecrets(t *testing.T) {
 		if reads["Values"] = []byte(strings.Join(values, "")); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"Select", "Entry", "Old", "New", "By", "Values"} {
+		for _, name := range []string{"Select", "Entry", "Old", "New", "By", "Short", "Values"} {
 			got := bytes.Contains(reads[name], []byte("hunter2")) || bytes.Contains(reads[name], []byte("aHVudGVyM"))
 			if got != show || len(reads[name]) == 0 {
 				t.Errorf("shown %t: %s has a value: %t, in %d bytes", show, name, got, len(reads[name]))

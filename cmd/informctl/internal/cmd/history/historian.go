@@ -57,31 +57,46 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		}
 		return take(some)
 	}
-	for c, err := range h.view.Changes(ctx, state, from, follow) {
+	for e, err := range h.view.Changes(ctx, state, from, follow) {
 		if err != nil {
 			return err
 		}
-		if !h.o.to.IsZero() && c.Time.After(h.o.to) {
+		if !h.o.to.IsZero() && e.Time.After(h.o.to) {
 			break
 		}
-		i := source.NewItem(h.view, c.Key)
+		i := source.NewItem(h.view, e.Key)
 		switch {
-		case follow && !c.Time.After(from) && !from.Equal(h.o.from):
+		case follow && !e.Time.After(from) && !from.Equal(h.o.from):
 			continue // it was found
 		case !h.o.selection.Filter.IsWithin(i.Namespace):
 			continue
 		case len(h.names) > 0 && !slices.Contains(h.names, i.Name):
 			continue
-		case h.o.deleted && c.New != nil:
-			continue
 		}
-		if part = append(part, c); len(part) == source.ChunkSize || follow {
+		for _, c := range changesOf(e) {
+			if !h.o.deleted || c.New == nil {
+				part = append(part, c)
+			}
+		}
+		if len(part) >= source.ChunkSize || follow {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
 	}
 	return flush()
+}
+
+// changesOf returns an event or, for an object that was created and deleted inside one
+// commit, both changes.
+func changesOf(e store.Event) []store.Event {
+	if e.Short == nil {
+		return []store.Event{e}
+	}
+	created, deleted := e, e
+	created.New, created.RV, created.Short = e.Short, e.Short.Header.RV, nil
+	deleted.Old, deleted.Short = e.Short, nil
+	return []store.Event{created, deleted}
 }
 
 // row returns the line of a change, or nil if it is not asked for.
