@@ -31,6 +31,8 @@
 //   - a deletion that a list has found has no resource version. It comes first, with that
 //     of the mark before: a client that is cut between two of them, and goes on from
 //     there, receives both;
+//   - an object that was created and deleted in one commit is ADDED, as it was last, and
+//     DELETED;
 //   - several commits make one change of an object.
 //
 // Behind a group a watch receives a bookmark of its mark. A client can go on from there.

@@ -136,11 +136,11 @@ type building struct {
 
 // add adds a change of the log.
 func (b *building) add(e store.Event) error {
-	for _, v := range []*store.Version{e.Old, e.New} {
+	for _, v := range []*store.Version{e.Old, e.New, e.Short} {
 		if v == nil {
 			continue
 		}
-		if !v.IsKnown() {
+		if !v.IsKnown() && v != e.Short {
 			return fmt.Errorf("%w: a state of %q is not kept", store.ErrTrimmed, e.Key)
 		}
 		b.bytes += len(v.Entry.Raw)
@@ -205,7 +205,7 @@ func merged(events []store.Event) []store.Event {
 		s := spans[key]
 		e := s.last
 		if counts[key] > 1 {
-			e.Old, e.By = s.first.Old, nil
+			e.Old, e.By, e.Short = s.first.Old, nil, nil
 		}
 		out = append(out, e.Steps()...)
 	}
@@ -219,6 +219,9 @@ func merged(events []store.Event) []store.Event {
 func (b *building) changes(e store.Event) []*change {
 	rv := e.RV
 	switch {
+	case e.Short != nil && e.Short.IsKnown() && rv != "":
+		short := b.s.stateOf(e.Short)
+		return []*change{{new: short, rv: e.Short.Header.RV}, {old: short, rv: rv}}
 	case e.Old == nil && e.New == nil:
 		return nil
 	case e.By != nil:
