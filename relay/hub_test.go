@@ -114,11 +114,20 @@ func (s *scene) watch(rv string, name string) (watch.Interface, error) {
 }
 
 // next returns what a watch is sent next but for bookmarks: the type and the resource
-// version, or what the error says, or that it has ended.
+// version, or what the error says, or that it has ended, or that nothing comes.
 func next(w watch.Interface) string {
-	e, ok := <-w.ResultChan()
-	for ok && e.Type == watch.Bookmark {
-		e, ok = <-w.ResultChan()
+	patience := time.After(time.Hour)
+	var e watch.Event
+	var ok bool
+	for e.Type == "" || ok && e.Type == watch.Bookmark {
+		select {
+		case e, ok = <-w.ResultChan():
+		case <-patience:
+			return "nothing"
+		}
+		if !ok {
+			break
+		}
 	}
 	switch {
 	case !ok:
@@ -293,6 +302,62 @@ func TestWarning(t *testing.T) {
 		want := fmt.Sprintf(`299 - "pods: as of %s, the server was not heard since"`, heard.UTC().Format(time.RFC3339))
 		if got := ask(); got != want {
 			t.Errorf("it warns: %s, want %s", got, want)
+		}
+	})
+}
+
+// TestAhead watches from a resource version that the relay has not reached: what leads
+// there is not sent, what follows is.
+func TestAhead(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("110", "")
+		s.must(err)
+		for _, rv := range []int{105, 110, 115} {
+			s.put(1, rv, true)
+			s.flush()
+		}
+		if got := next(w); got != "MODIFIED 115" {
+			t.Errorf("the watch is sent %s, want MODIFIED 115", got)
+		}
+	})
+}
+
+// TestFormerHistory watches from a resource version of a history that was rewound. It is
+// above what the new history has reached.
+func TestFormerHistory(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		s.must(s.store.Apply(store.Batch{Reason: "rewound", Rewound: true}))
+		s.list(2, 50)
+		w, err := s.watch("90", "")
+		s.must(err)
+		if got := next(w); got != "Expired" {
+			t.Errorf("the watch is sent %s, want Expired", got)
+		}
+		w, err = s.watch("50", "")
+		s.must(err)
+		s.put(1, 60, true)
+		if got := next(w); got != "MODIFIED 60" {
+			t.Errorf("a watch of the new history is sent %s", got)
+		}
+	})
+}
+
+// TestBookmarkBehindGroup has a commit end above the last change that a watch is sent: a
+// bookmark says so, and the watch goes on from there.
+func TestBookmarkBehindGroup(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("100", "p1")
+		s.must(err)
+		s.put(1, 105, true)
+		s.put(2, 110, true)
+		for _, want := range []string{"MODIFIED 105", "BOOKMARK 110"} {
+			e := <-w.ResultChan()
+			if got := string(e.Type) + " " + metaOf(e.Object).GetResourceVersion(); got != want {
+				t.Errorf("the watch is sent %s, want %s", got, want)
+			}
 		}
 	})
 }
