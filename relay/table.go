@@ -121,9 +121,9 @@ func (s *served) ConvertToTable(_ context.Context, obj runtime.Object, options r
 			return nil, err
 		}
 		t.ResourceVersion = m.GetResourceVersion()
-		cells := make([]any, len(s.printer().Columns()))
-		for i := range cells {
-			cells[i] = ""
+		cells, err := s.printer().Cells(obj, s.server.now())
+		if err != nil {
+			return nil, err
 		}
 		t.Rows = []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: obj}}}
 		return t, nil

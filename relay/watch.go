@@ -36,6 +36,7 @@ type watcher struct {
 	p         *selection
 	bookmarks bool
 	decodes   bool // a conversion needs the decoded object
+	isTable   bool
 	out       chan watch.Event
 	cancel    context.CancelFunc
 	slow      <-chan struct{} // closed when the watch is too slow
@@ -58,7 +59,7 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 		return nil, err
 	}
 	w := &watcher{
-		s: s, p: p, bookmarks: o.AllowWatchBookmarks, decodes: targetOf(ctx) != nil, out: make(chan watch.Event, watchBuffer),
+		s: s, p: p, bookmarks: o.AllowWatchBookmarks, decodes: targetOf(ctx) != nil, isTable: targetOf(ctx).isTable(), out: make(chan watch.Event, watchBuffer),
 	}
 	s.hub.start()
 	at, told, initial := store.Place{RV: rv}, rv, o.SendInitialEvents != nil && *o.SendInitialEvents
@@ -314,8 +315,12 @@ func (w *watcher) tell(ctx context.Context, g *group) error {
 		if !ok {
 			continue
 		}
-		if err := w.check(e.Object.(*shared).object); err != nil {
+		o := e.Object.(*shared).object
+		if err := w.check(o); err != nil {
 			return err
+		}
+		if w.isTable {
+			e.Object = o // only the first Table of a watch has the columns
 		}
 		if err := w.send(ctx, e); err != nil {
 			return err
