@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 )
@@ -83,8 +85,14 @@ var headers = []string{"Content-Type", "Cache-Control", "Retry-After", "Allow"}
 // same compares what both answer to requests.
 func (w *world) same(t *testing.T, requests ...request) {
 	t.Helper()
+	w.sameAtOnce(t, 8, requests) // informctl writes at most each 100 ms for a list
+}
+
+// sameAtOnce compares so many answers at once.
+func (w *world) sameAtOnce(t *testing.T, limit int, requests []request) {
+	t.Helper()
 	var g errgroup.Group
-	g.SetLimit(8) // informctl writes at most each 100 ms for a list
+	g.SetLimit(limit)
 	for _, r := range requests {
 		g.Go(func() error {
 			if diff := w.diff(t, r); diff != "" {
@@ -100,12 +108,11 @@ func (w *world) same(t *testing.T, requests ...request) {
 // differences; "" means not at all.
 func (w *world) diff(t *testing.T, r request) string {
 	t.Helper()
-	server, err := w.server.ask(t.Context(), r)
-	if err != nil {
-		return err.Error()
-	}
-	relay, err := w.relay.ask(t.Context(), r)
-	if err != nil {
+	var server, relay answer
+	var g errgroup.Group
+	g.Go(func() (err error) { server, err = w.server.ask(t.Context(), r); return err })
+	g.Go(func() (err error) { relay, err = w.relay.ask(t.Context(), r); return err })
+	if err := g.Wait(); err != nil {
 		return err.Error()
 	}
 	found := diff(r, server, relay)
@@ -147,6 +154,11 @@ func diffBytes(a, b []byte) string {
 	return fmt.Sprintf("byte %d of %d and %d: the server has\n%s\ninformctl\n%s", at, len(a), len(b), part(a), part(b))
 }
 
+var (
+	tooOld = regexp.MustCompile(`(too old resource version: \d+) \(\d+\)`)
+	tooNew = regexp.MustCompile(`(Too large resource version: \d+, current): \d+`)
+)
+
 // leftOut is what is different in all answers, by design.
 var leftOut = []struct {
 	why string
@@ -156,6 +168,21 @@ var leftOut = []struct {
 	{
 		"a list has the resource version up to which informctl has come; it does not count what remains, and its tokens are its own",
 		regexp.MustCompile(`"metadata":\{("continue":"[^"]*",?|"resourceVersion":"[^"]*",?|"remainingItemCount":\d+,?)+\}`), `"metadata":{}`,
+	},
+	{
+		"a bookmark is of how far each has come", regexp.MustCompile(`"resourceVersion":"\d+","annotations":\{"k8s.io/initial-events-end":"true"\}`), "initial",
+	},
+	{
+		"the same of a custom resource", regexp.MustCompile(`"annotations":\{"k8s.io/initial-events-end":"true"\},"resourceVersion":"\d+"`), "initial",
+	},
+	{
+		"who sends other bookmarks when does not matter", regexp.MustCompile(`(?m)^\{"type":"BOOKMARK","object":.*"metadata":\{\}.*\n`), "",
+	},
+	{
+		"the oldest resource version that each remembers", tooOld, "$1",
+	},
+	{
+		"how far each has come", tooNew, "$1",
 	},
 	{
 		"the same in YAML", regexp.MustCompile(`(?m)^metadata:\n(  (continue|resourceVersion|remainingItemCount): .*\n)+`), "metadata: {}\n",
@@ -175,7 +202,10 @@ var leftOutOfTables = []struct {
 // normal returns a body without what is different by design.
 func normal(a answer) []byte {
 	contentType := a.header.Get("Content-Type")
-	if strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) && !strings.Contains(contentType, "stream") {
+	switch {
+	case strings.HasPrefix(contentType, protoStream):
+		return normalStream(a.body)
+	case strings.HasPrefix(contentType, runtime.ContentTypeProtobuf):
 		return normalProtobuf(a.body)
 	}
 	b := a.body
@@ -212,21 +242,56 @@ func normalProtobuf(b []byte) []byte {
 	if !ok || u.Unmarshal(rest) != nil {
 		return b
 	}
-	if !strings.HasSuffix(u.Kind, "List") {
-		return b
-	}
-	number, _, n := protowire.ConsumeField(u.Raw)
-	if number != 1 || n < 0 {
-		return b
-	}
-	_, _, tag := protowire.ConsumeTag(u.Raw)
-	content, _ := protowire.ConsumeBytes(u.Raw[tag:])
 	var m metav1.ListMeta
-	if m.Unmarshal(content) != nil {
+	rest, ok = metadata(u.Raw, &m)
+	if !ok || !strings.HasSuffix(u.Kind, "List") {
 		return b
 	}
 	m.ResourceVersion, m.Continue, m.RemainingItemCount = "", "", nil
-	return fmt.Appendf(nil, "%s %s %q %q %v\n%s", u.APIVersion, u.Kind, u.ContentEncoding, u.ContentType, m, u.Raw[n:])
+	return fmt.Appendf(nil, "%s %s %q %q %v\n%s", u.APIVersion, u.Kind, u.ContentEncoding, u.ContentType, m, rest)
+}
+
+// metadata reads the first field of a message, and returns what follows it.
+func metadata(message []byte, into interface{ Unmarshal([]byte) error }) (rest []byte, ok bool) {
+	number, _, tag := protowire.ConsumeTag(message)
+	if number != 1 || tag < 0 {
+		return nil, false
+	}
+	content, n := protowire.ConsumeBytes(message[tag:])
+	return message[tag+max(n, 0):], n >= 0 && into.Unmarshal(content) == nil
+}
+
+// normalStream does the same with the events of a watch, each behind its length.
+func normalStream(b []byte) []byte {
+	var out []byte
+	for len(b) >= 4 {
+		n := binary.BigEndian.Uint32(b)
+		frame := b[4:min(4+int(n), len(b))]
+		b = b[4+len(frame):]
+		out = append(out, normalEvent(frame)...)
+	}
+	return append(out, b...)
+}
+
+func normalEvent(frame []byte) []byte {
+	var e metav1.WatchEvent
+	var u runtime.Unknown
+	if e.Unmarshal(frame) != nil || u.Unmarshal(bytes.TrimPrefix(e.Object.Raw, []byte("k8s\x00"))) != nil {
+		return frame
+	}
+	switch e.Type {
+	case string(watch.Error):
+		return fmt.Append(nil, statusOf(answer{body: e.Object.Raw}))
+	case string(watch.Bookmark):
+		var m metav1.ObjectMeta
+		rest, ok := metadata(u.Raw, &m)
+		if ok && len(m.Annotations) == 0 {
+			return nil
+		}
+		m.ResourceVersion = ""
+		return fmt.Appendf(nil, "%s %s %v\n%s", u.APIVersion, u.Kind, m, rest)
+	}
+	return frame
 }
 
 // continueOf returns the token of the next page.
@@ -247,6 +312,7 @@ func statusOf(a answer) *metav1.Status {
 		return &metav1.Status{Message: string(a.body)}
 	}
 	status.TypeMeta = metav1.TypeMeta{}
+	status.Message = tooOld.ReplaceAllString(tooNew.ReplaceAllString(status.Message, "$1"), "$1")
 	return status
 }
 

@@ -38,11 +38,17 @@ func TestRelay(t *testing.T) {
 	t.Run("versions", w.testVersions)
 	t.Run("pages", w.testPages)
 	t.Run("nothing there", w.testNothingThere)
-	for _, d := range differences {
-		if !d.found.Load() {
-			t.Errorf("%s is not different any more, though %s", d.of, d.why)
+	t.Run("documents", w.testDocuments)
+	t.Run("reviews", w.testReviews)
+	t.Run("changes", w.testChanges)
+	t.Run("watches", w.testWatches)
+	t.Run("differences", func(t *testing.T) {
+		for _, d := range differences {
+			if !d.found.Load() {
+				t.Errorf("%s is not different any more, though %s", d.of, d.why)
+			}
 		}
-	}
+	})
 }
 
 // testForms asks for lists and objects in all forms.
@@ -175,7 +181,8 @@ func (w *world) testVersions(t *testing.T) {
 			"resourceVersion=0&resourceVersionMatch=NotOlderThan", "resourceVersion=0&resourceVersionMatch=Exact", "resourceVersionMatch=Exact",
 			"resourceVersionMatch=NotOlderThan", "resourceVersion=" + rv + "&resourceVersionMatch=Other", "resourceVersion=x",
 			"resourceVersion=x&resourceVersionMatch=NotOlderThan", "resourceVersion=x&resourceVersionMatch=Exact", "resourceVersion=-1", "resourceVersion=01",
-			"resourceVersion=1&resourceVersionMatch=NotOlderThan", "resourceVersion=1", "limit=x", "limit=-1", "continue=x", "continue=x&resourceVersion=1",
+			"resourceVersion=1&resourceVersionMatch=NotOlderThan", "resourceVersion=1", "resourceVersion=99999999",
+			"resourceVersion=99999999&resourceVersionMatch=Exact", "resourceVersion=99999999&limit=1", "resourceVersion=99999999&labelSelector=a%3Db", "limit=x", "limit=-1", "continue=x", "continue=x&resourceVersion=1",
 			"continue=x&resourceVersion=0", "continue=x&resourceVersionMatch=Exact", "timeoutSeconds=x", "sendInitialEvents=true",
 		} {
 			all = append(all, request{path: path + "?" + query})
@@ -195,11 +202,11 @@ func (w *world) testVersions(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/api/v1/namespaces/default/pods/selected", ofCustom + "/red"} {
-		for _, query := range []string{"resourceVersion=0", "resourceVersion=1", "resourceVersion=x", "resourceVersion=-1", "pretty=x"} {
+		for _, query := range []string{"resourceVersion=0", "resourceVersion=1", "resourceVersion=99999999", "resourceVersion=x", "resourceVersion=-1", "pretty=x"} {
 			all = append(all, request{path: path + "?" + query}, request{path: path + "?" + query, accept: asTable})
 		}
 	}
-	w.same(t, all...)
+	w.sameAtOnce(t, 64, all) // who asks for a version of the future waits
 }
 
 // testPages reads lists page by page: all pages together are the list.

@@ -84,6 +84,10 @@ func newWorld(t *testing.T) *world {
 	if w.kinds, err = discovery.ServerPreferredResources(w.disco); err != nil {
 		t.Fatal(err)
 	}
+	// The server forgets the changes: a watch cannot begin before them.
+	if err := cp.RestartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	w.serve(t, cp)
 	return w
 }
