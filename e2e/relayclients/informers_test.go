@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
@@ -38,11 +40,12 @@ type hearer struct {
 	lists   []string   // the requests for all objects
 	watches int        // that have begun
 	heard   []string   // changes since the last call of all
+	trace   []string   // all that has happened
 }
 
 // count counts the requests for objects.
 func (h *hearer) count(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
+	return &roundTripper{next, func(r *http.Request) (*http.Response, error) {
 		q := r.URL.Query()
 		if !strings.HasSuffix(r.URL.Path, "/pods") && !strings.HasSuffix(r.URL.Path, "/widgets") {
 			return next.RoundTrip(r)
@@ -57,8 +60,9 @@ func (h *hearer) count(next http.RoundTripper) http.RoundTripper {
 		case err == nil && res.StatusCode == http.StatusOK:
 			h.watches++
 		}
+		h.trace = append(h.trace, fmt.Sprintf("%s: %s: %v", time.Now().Format("05.000"), r.URL.RawQuery, err))
 		return res, err
-	})
+	}}
 }
 
 // counts returns how many lists it has made, and how many watches have begun.
@@ -68,9 +72,17 @@ func (h *hearer) counts() (lists, watches int) {
 	return len(h.lists), h.watches
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+// roundTripper calls a function for each request.
+type roundTripper struct {
+	next http.RoundTripper
+	do   func(*http.Request) (*http.Response, error)
+}
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+// RoundTrip implements http.RoundTripper.
+func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r.do(req) }
+
+// WrappedRoundTripper is for what closes connections.
+func (r *roundTripper) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 func (h *hearer) hear(what string, obj any) {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -84,6 +96,7 @@ func (h *hearer) hear(what string, obj any) {
 		return
 	}
 	h.heard = append(h.heard, fmt.Sprintf("%s %s/%s", what, m.GetNamespace(), m.GetName()))
+	h.trace = append(h.trace, fmt.Sprintf("%s: %s %s at %s", time.Now().Format("05.000"), what, m.GetName(), m.GetResourceVersion()))
 }
 
 // OnAdd implements cache.ResourceEventHandler.
@@ -113,7 +126,7 @@ func (h *hearer) all(want []string) bool {
 func (h *hearer) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return fmt.Sprintf("%s heard %q and made these lists: %q", h.name, h.heard, h.lists)
+	return fmt.Sprintf("%s heard %q and made these lists: %q, after:\n%s", h.name, h.heard, h.lists, strings.Join(h.trace, "\n"))
 }
 
 // newHearers starts an informer of each kind of client.
@@ -129,7 +142,7 @@ func newHearers(w *world, ctx context.Context, config *rest.Config) (all []*hear
 		if err != nil {
 			w.Fatal(err)
 		}
-		ends = append(ends, client.CloseIdleConnections)
+		ends = append(ends, func() { utilnet.CloseIdleConnectionsFor(client.Transport) })
 		inf, err := run(h, own, client)
 		if err != nil {
 			w.Fatal(err)

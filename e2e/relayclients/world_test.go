@@ -16,6 +16,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -40,32 +41,41 @@ type world struct {
 }
 
 func TestClients(t *testing.T) {
-	w := newWorld(t)
-	for name, test := range map[string]func(*world){
-		"kubectl":   testKubectl,
-		"informers": testInformers,
-	} {
-		t.Run(name, func(t *testing.T) {
-			one := *w
-			one.T = t
-			test(&one)
-		})
-	}
-}
-
-func newWorld(t *testing.T) *world {
-	t.Helper()
-	w := &world{T: t, program: program.Informctl(t)}
-	var err error
-	if w.kubectl, err = controlplane.Kubectl(t.Context(), t.Output()); err != nil {
+	kubectl, err := controlplane.Kubectl(t.Context(), t.Output())
+	if err != nil {
 		t.Fatal(err)
 	}
-	w.cp = controlplanetest.Start(t, controlplane.Options{})
+	informctl := program.Informctl(t)
+	t.Run("now", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, kubectl, informctl)
+		t.Run("kubectl", func(t *testing.T) { testKubectl(w.in(t)) })
+		t.Run("informers", func(t *testing.T) { testInformers(w.in(t)) })
+		for _, l := range []language{python(), node()} {
+			t.Run(l.name, func(t *testing.T) { testLanguage(w.in(t), l) })
+		}
+	})
+	t.Run("then", func(t *testing.T) {
+		t.Parallel()
+		testMoments(newWorld(t, kubectl, informctl))
+	})
+}
+
+// in returns the world of a test that is part of another one.
+func (w *world) in(t *testing.T) *world {
+	out := *w
+	out.T = t
+	return &out
+}
+
+func newWorld(t *testing.T, kubectl, informctl string) *world {
+	t.Helper()
+	w := &world{T: t, kubectl: kubectl, program: informctl, cp: controlplanetest.Start(t, controlplane.Options{})}
 	http, err := rest.HTTPClientFor(w.cp.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(http.CloseIdleConnections)
+	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(http.Transport) })
 	if w.client, err = kubernetes.NewForConfigAndClient(w.cp.Config(), http); err != nil {
 		t.Fatal(err)
 	}
