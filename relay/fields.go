@@ -28,7 +28,7 @@ type fieldLabels struct {
 	names []string
 	of    func(obj runtime.Object) fields.Set
 	alias map[string]string // other names of fields
-	// refusal is what the server says of a field that is none of them; "" is the usual.
+	// refusal is what the server says of another field; "" is the usual.
 	refusal string
 }
 

@@ -87,8 +87,8 @@ func (w *world) testForms(t *testing.T) {
 func (w *world) testAllKinds(t *testing.T) {
 	var all []request
 	for path, r := range w.collections() {
-		if r.Name == "leases" {
-			path = strings.Replace(path, "/leases", "/namespaces/default/leases", 1) // the server renews its own
+		if r.Name == "leases" { // the server renews its own
+			path = strings.Replace(path, "/leases", "/namespaces/default/leases", 1)
 		}
 		for _, form := range []string{asJSON, asProtobuf, protoMetadata} {
 			all = append(all, request{path: path, accept: form})

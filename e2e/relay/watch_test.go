@@ -26,7 +26,7 @@ const (
 	protoStream = "application/vnd.kubernetes.protobuf;stream=watch"
 )
 
-// testWatches changes objects and compares what watches are told of it, while it happens
+// testWatches changes objects and compares what watches are sent of it, while it happens
 // and afterwards.
 func (w *world) testWatches(t *testing.T) {
 	podRVs := w.change(t, pods, "v1", "pods", podChanges())

@@ -139,7 +139,7 @@ func testMoments(w *world) {
 	w.label("changing", "first")
 	k := w.keep("--history", "1h")
 	k.caughtUp()
-	w.run(k.kubeconfig(), "get", "pods,deployments,widgets", "-A") // has the lists written
+	w.run(k.kubeconfig(), "get", "pods,deployments,widgets", "-A") // writes the lists
 
 	ctx, cancel := context.WithTimeout(w.Context(), 15*time.Second)
 	defer cancel()
