@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/durable"
+	"github.com/informctl/informctl/internal/resume"
 )
 
 // TestHandlers checks several handlers of one scope, as of For and Owns of one kind: each
@@ -189,6 +190,52 @@ func TestRelist(t *testing.T) {
 		}
 		l.end()
 	})
+}
+
+// TestListedMeanwhile checks what a list and the watch find while a handler reads the
+// log, which has it, too.
+func TestListedMeanwhile(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		w.put("b", "owner-b")
+		w.put("c", "owner-c")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.end()
+		w.put("a", "owner-x")
+		w.drop("b")
+		w.drop("c")
+		if err := w.server.Compact(w.server.RV()); err != nil {
+			t.Fatal(err)
+		}
+		l = w.open()
+		release := make(chan struct{})
+		h := l.consumer.Handler(enqueue{l}).(resume.Handler)
+		if _, err := l.inf.AddEventHandler(opensLate{h, release}); err != nil {
+			t.Fatal(err)
+		}
+		l.run()
+		w.pass(5 * time.Second)
+		w.put("b", "owner-y")
+		w.pass(5 * time.Second)
+		close(release)
+		l.begin()
+		w.pass(5 * time.Second)
+		l.wantCalls("after the log",
+			"delete b of owner-b", "delete c of owner-c", "update a of owner-a,owner-x", "add b of owner-y")
+		l.end()
+	})
+}
+
+// opensLate has begun when its informer goes on, and reads the log when it is released.
+type opensLate struct {
+	resume.Handler
+	release <-chan struct{}
+}
+
+func (h opensLate) Opened(feed resume.Feed) {
+	h.Handler.Opened(feed)
+	<-h.release
 }
 
 // TestRemoved checks that the place does not pass what a handler that was removed has not

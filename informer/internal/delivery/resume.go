@@ -74,10 +74,10 @@ func (r *Registration) replay() {
 	from := r.resumed.From()
 	h.mu.Unlock()
 	log := replay.Log{Store: h.store, Synced: h.Synced(), Limit: takeAtOnce, Deliver: r.handOver}
-	log.Note = func(key, rv string, deleted bool) bool {
+	log.Note = func(key string, s replay.State) bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return r.resumed.Note(key, rv, deleted)
+		return r.resumed.Note(key, s)
 	}
 	err := log.Follow(r.over, from)
 	isLost := errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage)

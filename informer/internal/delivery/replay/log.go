@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Log struct {
 	Synced <-chan struct{} // closed when the informer has synced
 	Limit  int             // of the notifications that are delivered at a time
 	// Note is called with each state. If it returns false, the state is left out.
-	Note func(key, rv string, deleted bool) bool
+	Note func(key string, s State) bool
 	// Deliver delivers notifications. An error ends Follow.
 	Deliver func([]queue.Notification) error
 }
@@ -124,7 +125,7 @@ func (l Log) event(e store.Event) (n queue.Notification, ok bool, err error) {
 		return n, false, nil
 	}
 	n = queue.Notification{Kind: queue.Updated, Key: e.Key}
-	rv := e.RV
+	s := State{RV: e.RV, Deleted: e.New == nil}
 	if e.Old == nil {
 		n.Kind = queue.Added
 	} else {
@@ -135,8 +136,11 @@ func (l Log) event(e store.Event) (n queue.Notification, ok bool, err error) {
 		if n.Kind = queue.Deleted; e.Old == nil || !e.Old.IsKnown() {
 			n.Kind = queue.Vanished
 		}
+		if last := cmp.Or(e.Old, e.Short); e.RV == "" && last != nil {
+			s.RV, s.Found = last.Header.RV, true
+		}
 	case e.New.IsKnown():
-		n.New, rv = e.New.Entry, e.New.Header.RV
+		n.New, s.RV = e.New.Entry, e.New.Header.RV
 	default:
 		if n.New, ok, err = l.Store.Entry(e.Key); err != nil {
 			return n, false, err
@@ -148,5 +152,5 @@ func (l Log) event(e store.Event) (n queue.Notification, ok bool, err error) {
 			}
 		}
 	}
-	return n, l.Note(e.Key, rv, e.New == nil), nil
+	return n, l.Note(e.Key, s), nil
 }

@@ -22,6 +22,10 @@ func update(key, rv string) queue.Notification {
 	return queue.Notification{Kind: queue.Updated, Key: key, New: entry(key, rv)}
 }
 
+func deletion(k queue.Kind, key, rv string) queue.Notification {
+	return queue.Notification{Kind: k, Key: key, Old: entry(key, rv)}
+}
+
 // log is a Store with a log that a test has written.
 type log struct {
 	last   store.Place
@@ -72,11 +76,6 @@ func TestFences(t *testing.T) {
 
 // TestHas is what was queued while the log was delivered, and is in the log or not.
 func TestHas(t *testing.T) {
-	var r replay.Resumption
-	r.Begin(store.Place{Lineage: "l", Mark: 1}, false)
-	if !r.Note("a", "5", false) || !r.Note("gone", "6", true) {
-		t.Fatal("a state of the log is left out")
-	}
 	tests := map[string]struct {
 		n      queue.Notification
 		waited bool
@@ -87,13 +86,41 @@ func TestHas(t *testing.T) {
 		"newer":          {update("a", "6"), true, false},
 		"queued since":   {update("a", "4"), false, false},
 		"not in the log": {update("b", "4"), true, false},
-		"deleted":        {queue.Notification{Kind: queue.Deleted, Key: "gone", Old: entry("gone", "6")}, true, true},
-		// A list may have brought it, and nothing has its resource version.
-		"vanished": {queue.Notification{Kind: queue.Vanished, Key: "gone", Old: entry("gone", "6")}, true, false},
+		"deleted":        {deletion(queue.Deleted, "gone", "6"), true, true},
+		"vanished":       {deletion(queue.Vanished, "gone", "6"), true, true},
+		// Of a later object than the one that the log has.
+		"vanished since": {deletion(queue.Vanished, "gone", "7"), true, false},
+		"replaced":       {deletion(queue.Vanished, "a", "4"), true, true},
+		"gone since":     {deletion(queue.Vanished, "a", "5"), true, false},
+		"vanished alone": {deletion(queue.Vanished, "b", "4"), true, false},
 	}
 	for name, tt := range tests {
+		r := resumption(t)
 		if got := r.Has(tt.n, tt.waited); got != tt.want {
 			t.Errorf("%s: the handler has it: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
+// resumption has received a from the log, and that gone was deleted.
+func resumption(t *testing.T) *replay.Resumption {
+	t.Helper()
+	var r replay.Resumption
+	r.Begin(store.Place{Lineage: "l", Mark: 1}, false)
+	if !r.Note("a", replay.State{RV: "5"}) || !r.Note("gone", replay.State{RV: "6", Deleted: true}) {
+		t.Fatal("a state of the log is left out")
+	}
+	return &r
+}
+
+// TestHasAgain is a deletion of which nothing but the key is known: the handler receives
+// the states after it again, so that it does not end with the deletion.
+func TestHasAgain(t *testing.T) {
+	r := resumption(t)
+	vanished := queue.Notification{Kind: queue.Vanished, Key: "a", Old: store.Entry{Key: "a"}}
+	for _, n := range []queue.Notification{vanished, update("a", "5")} {
+		if r.Has(n, true) {
+			t.Errorf("the handler does not receive %+v", n)
 		}
 	}
 }
@@ -107,8 +134,11 @@ func TestSelective(t *testing.T) {
 	if !r.Everything() || !r.IsSelective() {
 		t.Error("a cursor does not bring what is newer")
 	}
-	if r.Note("a", "5", false) || !r.Note("b", "6", false) {
+	if r.Note("a", replay.State{RV: "5"}) || !r.Note("b", replay.State{RV: "6"}) {
 		t.Error("states of the log are not those after the place")
+	}
+	if !r.Note("gone", replay.State{RV: "4", Deleted: true, Found: true}) {
+		t.Error("a deletion that a list has found is left out, because its last state is old")
 	}
 	for rv, want := range map[string]bool{"4": true, "5": true, "6": false} {
 		if got := r.Has(r.Add(entry("c", rv)), false); got != want {
@@ -132,7 +162,7 @@ func TestLog(t *testing.T) {
 	}}
 	var got []string
 	follow := replay.Log{
-		Store: l, Limit: 1, Note: func(string, string, bool) bool { return true },
+		Store: l, Limit: 1, Note: func(string, replay.State) bool { return true },
 		Deliver: func(batch []queue.Notification) error {
 			for _, n := range batch {
 				got = append(got, n.Key)

@@ -17,20 +17,22 @@ type Resumption struct {
 	newer string
 	// replayed contains the last states that came from the log, by key. Changes that were
 	// queued meanwhile, which are those before the fence behind, may be among them.
-	replayed map[string]state
+	replayed map[string]State
 	behind   uint64
 }
 
-// state is a state that came from the log.
-type state struct {
-	rv      string
-	deleted bool
+// State is a state that came from the log.
+type State struct {
+	RV      string
+	Deleted bool
+	// Found means that a list has found the deletion: RV is that of the last state.
+	Found bool
 }
 
 // Begin says that the handler receives what was changed after a place, and then
 // everything that is stored, if that is set.
 func (r *Resumption) Begin(from store.Place, everything bool) {
-	*r = Resumption{from: from, everything: everything, replayed: map[string]state{}, behind: r.behind}
+	*r = Resumption{from: from, everything: everything, replayed: map[string]State{}, behind: r.behind}
 	if !from.Exact() && !everything {
 		r.newer = from.RV
 	}
@@ -76,31 +78,41 @@ func (r *Resumption) Forget() { r.replayed = nil }
 
 // Note notes a state of the log that is about to be delivered. It returns false if the
 // state is left out.
-func (r *Resumption) Note(key, rv string, deleted bool) bool {
-	if r.newer != "" {
-		order, err := resourceversion.CompareResourceVersion(rv, r.newer)
+func (r *Resumption) Note(key string, s State) bool {
+	if r.newer != "" && !s.Found {
+		order, err := resourceversion.CompareResourceVersion(s.RV, r.newer)
 		if err == nil && order <= 0 {
 			return false
 		}
 	}
-	r.replayed[key] = state{rv, deleted}
+	r.replayed[key] = s
 	return true
 }
 
 // Has reports whether the handler has received the state of a notification, or a later
 // one, from the log or in an earlier process. waited says that it was queued while the
-// log was delivered. Its objects are decoded.
+// log was delivered. Its objects are decoded. It is called once for each notification, in
+// their order.
 func (r *Resumption) Has(n queue.Notification, waited bool) bool {
+	has := r.has(n, waited)
+	if waited && !has {
+		// The log has no later one either, or the handler needs it again after this one.
+		delete(r.replayed, n.Key)
+	}
+	return has
+}
+
+func (r *Resumption) has(n queue.Notification, waited bool) bool {
 	last, ok := r.replayed[n.Key]
 	// A deletion may be newer than the state that comes with it.
-	if n.Newer || waited && !ok && n.Kind != queue.Deleted {
-		last, ok = state{rv: r.newer}, r.newer != ""
+	if n.Newer || waited && !ok && !n.Kind.IsDeletion() {
+		last, ok = State{RV: r.newer}, r.newer != ""
 	}
-	if !ok || !waited && !n.Newer || n.Kind == queue.Vanished {
+	if !ok || !waited && !n.Newer {
 		return false
 	}
 	obj := n.New.Object
-	if n.Kind == queue.Deleted {
+	if n.Kind.IsDeletion() {
 		obj = n.Old.Object
 	}
 	if obj == nil {
@@ -111,6 +123,6 @@ func (r *Resumption) Has(n queue.Notification, waited bool) bool {
 		return false
 	}
 	// A deleted object may have the resource version of its last state.
-	order, err := resourceversion.CompareResourceVersion(m.GetResourceVersion(), last.rv)
-	return err == nil && (order < 0 || order == 0 && last.deleted == (n.Kind == queue.Deleted))
+	order, err := resourceversion.CompareResourceVersion(m.GetResourceVersion(), last.RV)
+	return err == nil && (order < 0 || order == 0 && last.Deleted == n.Kind.IsDeletion())
 }
