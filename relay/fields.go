@@ -28,7 +28,7 @@ type fieldLabels struct {
 	names []string
 	of    func(obj runtime.Object) fields.Set
 	alias map[string]string // other names of fields
-	// refusal is what the server says of another field; "" is the usual.
+	// refusal is what the server says of any other field; "" is the usual.
 	refusal string
 }
 
@@ -146,9 +146,6 @@ func eventFields(of corev1.ObjectReference, name string, set fields.Set) fields.
 // fieldLabels returns the field labels of the scope beside name and namespace, nil if
 // there are none. Those of a custom resource are in its definition (KEP-4358).
 func (s *served) fieldLabels() *fieldLabels {
-	if s.Scope.Form == store.Metadata {
-		return nil
-	}
 	if l := builtIn[s.Scope.Kind]; l != nil || s.Scope.Form != store.Unstructured {
 		return l
 	}

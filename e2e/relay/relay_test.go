@@ -87,7 +87,8 @@ func (w *world) testForms(t *testing.T) {
 func (w *world) testAllKinds(t *testing.T) {
 	var all []request
 	for path, r := range w.collections() {
-		if r.Name == "leases" { // the server renews its own
+		if r.Name == "leases" {
+			// The server renews its own, in another namespace.
 			path = strings.Replace(path, "/leases", "/namespaces/default/leases", 1)
 		}
 		for _, form := range []string{asJSON, asProtobuf, protoMetadata} {

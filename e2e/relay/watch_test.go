@@ -26,8 +26,8 @@ const (
 	protoStream = "application/vnd.kubernetes.protobuf;stream=watch"
 )
 
-// testWatches changes objects and compares what watches are sent of it, while it happens
-// and afterwards.
+// testWatches changes objects and compares the events of watches, while it happens and
+// afterwards.
 func (w *world) testWatches(t *testing.T) {
 	podRVs := w.change(t, pods, "v1", "pods", podChanges())
 	gadgetRVs := w.change(t, "/apis/test.informctl.example/v1/gadgets", "test.informctl.example/v1", "gadgets", gadgetChanges())
