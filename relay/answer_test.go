@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -31,39 +30,8 @@ func serverOf(t *testing.T, resource string, kind schema.GroupVersionKind, objec
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	c, err := codec.For(objects[0])
-	if err != nil {
-		t.Fatal(err)
-	}
 	scope := store.Scope{Resource: resource, Kind: kind}
-	s, err := db.Open(scope, store.Options{Codec: c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Relist()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range objects {
-		if err := r.Add(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for b, err := range r.Parts("9") {
-		if err == nil {
-			err = s.Apply(b)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	server, err := New(Collections{{Scope: scope, Reader: s, Live: true}}, Options{Token: "x"})
+	server, err := New(Collections{filled(t, db, scope, objects[0], objects...)}, Options{Token: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
