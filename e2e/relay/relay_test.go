@@ -31,16 +31,17 @@ const (
 // TestRelay asks both the same.
 func TestRelay(t *testing.T) {
 	w := newWorld(t)
-	t.Run("forms", w.testForms)
-	t.Run("all kinds", w.testAllKinds)
-	t.Run("fields", w.testFields)
-	t.Run("labels", w.testLabels)
-	t.Run("versions", w.testVersions)
-	t.Run("pages", w.testPages)
-	t.Run("nothing there", w.testNothingThere)
-	t.Run("documents", w.testDocuments)
-	t.Run("reviews", w.testReviews)
-	t.Run("changes", w.testChanges)
+	t.Run("reads", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T){
+			"forms": w.testForms, "all kinds": w.testAllKinds, "fields": w.testFields, "labels": w.testLabels, "versions": w.testVersions,
+			"pages": w.testPages, "nothing there": w.testNothingThere, "documents": w.testDocuments, "reviews": w.testReviews, "changes": w.testChanges,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
 	t.Run("watches", w.testWatches)
 	t.Run("differences", func(t *testing.T) {
 		for _, d := range differences {
