@@ -306,6 +306,26 @@ func TestWarning(t *testing.T) {
 	})
 }
 
+// TestListDoesNotWait lists twice when nothing has come meanwhile: there is nothing to be
+// written.
+func TestListDoesNotWait(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		s.put(1, 105, true)
+		began := time.Now()
+		for range 5 {
+			l, err := s.served.List(s.Context(), &metainternalversion.ListOptions{})
+			s.must(err)
+			if rv := l.(*list).meta.ResourceVersion; rv != "105" {
+				t.Fatalf("the list tells %s, want 105", rv)
+			}
+		}
+		if took := time.Since(began); took > settleEvery {
+			t.Errorf("five lists have taken %v", took)
+		}
+	})
+}
+
 // TestAhead watches from a resource version that the relay has not reached: what leads
 // there is not sent, what follows is.
 func TestAhead(t *testing.T) {

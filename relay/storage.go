@@ -148,11 +148,15 @@ func (s *served) moment(ctx context.Context, rv string, exact bool) (place store
 	if exact {
 		return store.Place{RV: rv}, rv, nil
 	}
-	if rv == "" && s.writes != nil {
-		// A failure is a warning: what there is on the disk is told.
-		if err := s.writes.settle(ctx); ctx.Err() != nil {
-			return store.Place{}, "", err
-		}
+	// What was received after the call began need not be told.
+	received := s.Reader.Checkpoint().RV
+	place, told, err = s.present()
+	if rv != "" || s.writes == nil || err == nil && told == received {
+		return place, told, err
+	}
+	// A failure is a warning: what there is on the disk is told.
+	if err := s.writes.settle(ctx); ctx.Err() != nil {
+		return store.Place{}, "", err
 	}
 	return s.present()
 }
