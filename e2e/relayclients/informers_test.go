@@ -106,8 +106,13 @@ func (h *hearer) OnAdd(obj any, isInInitialList bool) {
 	}
 }
 
-// OnUpdate implements cache.ResourceEventHandler.
-func (h *hearer) OnUpdate(_, obj any) { h.hear("changed", obj) }
+// OnUpdate implements cache.ResourceEventHandler. The server marks a pod just before it
+// deletes it, which is heard or not.
+func (h *hearer) OnUpdate(_, obj any) {
+	if m, err := meta.Accessor(obj); err == nil && m.GetDeletionTimestamp() == nil {
+		h.hear("changed", obj)
+	}
+}
 
 // OnDelete implements cache.ResourceEventHandler.
 func (h *hearer) OnDelete(obj any) { h.hear("deleted", obj) }

@@ -1,8 +1,9 @@
 package relayclients_test
 
 import (
-	"os/exec"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -51,29 +52,28 @@ var reads = []string{
 }
 
 // others are commands that are answered in another way than by the server.
-var others = []struct {
-	command string
-	code    int
-	text    string
+var others = map[string]struct {
+	code int
+	text string
 }{
-	{"auth can-i list pods -n shop", 0, "yes"},
-	{"auth can-i watch widgets.demo.informctl.dev", 0, "yes"},
-	{"auth can-i delete pods", 1, "no - informctl serves get, list and watch"},
-	{"auth can-i get secrets", 1, "no - informctl does not hold it"},
-	{"auth whoami", 0, "informctl"},
-	{"delete pod web-0 -n shop --wait=false", 1, "informctl's copy of the objects, which cannot delete"},
-	{"apply -f testdata/status.yaml", 1, "informctl's copy of the objects, which cannot patch"},
-	{"apply --server-side -f testdata/shop.yaml", 1, "informctl's copy of the objects, which cannot patch"},
-	{"create configmap new -n shop", 1, "informctl's copy of the objects, which cannot create"},
-	{"scale deploy/web -n shop --replicas 3", 1, "informctl's copy of the objects, which cannot"},
-	{"exec web-0 -n shop -- true", 1, "informctl's copy of the objects, which cannot"},
-	{"logs web-0 -n shop", 1, "informctl's copy of the objects, which cannot get pods/log"},
-	{"top pod -n shop", 1, "Metrics API not available"},
-	{"api-versions", 0, "demo.informctl.dev/v1\n"},
-	{"get endpoints -A", 1, "endpoints is forbidden: informctl does not hold it"},
-	{"get endpoints nothing -n shop", 1, "informctl does not hold it"},
-	{"get secrets -A", 1, "the server doesn't have a resource type \"secrets\""},
-	{"get --raw /api/v1/secrets", 1, "secrets is forbidden: informctl does not hold it"},
+	"auth can-i list pods -n shop":                {0, "yes"},
+	"auth can-i watch widgets.demo.informctl.dev": {0, "yes"},
+	"auth can-i delete pods":                      {1, "no - informctl serves get, list and watch"},
+	"auth can-i get secrets":                      {1, "no - informctl does not hold it"},
+	"auth whoami":                                 {0, "informctl"},
+	"delete pod web-0 -n shop --wait=false":       {1, "informctl's copy of the objects, which cannot delete"},
+	"apply -f testdata/status.yaml":               {1, "informctl's copy of the objects, which cannot patch"},
+	"apply --server-side -f testdata/shop.yaml":   {1, "informctl's copy of the objects, which cannot patch"},
+	"create configmap new -n shop":                {1, "informctl's copy of the objects, which cannot create"},
+	"scale deploy/web -n shop --replicas 3":       {1, "informctl's copy of the objects, which cannot"},
+	"exec web-0 -n shop -- true":                  {1, "informctl's copy of the objects, which cannot"},
+	"logs web-0 -n shop":                          {1, "informctl's copy of the objects, which cannot get pods/log"},
+	"top pod -n shop":                             {1, "Metrics API not available"},
+	"api-versions":                                {0, "demo.informctl.dev/v1\n"},
+	"get endpoints -A":                            {1, "endpoints is forbidden: informctl does not hold it"},
+	"get endpoints nothing -n shop":               {1, "informctl does not hold it"},
+	"get secrets -A":                              {1, "the server doesn't have a resource type \"secrets\""},
+	"get --raw /api/v1/secrets":                   {1, "secrets is forbidden: informctl does not hold it"},
 }
 
 var (
@@ -116,7 +116,7 @@ func testKubectl(w *world) {
 	kubeconfig := k.kubeconfig()
 	k.await(func() bool { return w.run(kubeconfig, "explain", "widgets").code == 0 }, func() string { return w.run(kubeconfig, "explain", "widgets").errs })
 	pods := func() *process {
-		return w.start(exec.CommandContext(w.Context(), w.kubectl, "--kubeconfig", kubeconfig, "--cache-dir", w.TempDir(), "get", "pods", "-n", shop, "-w", "-L", "changed"))
+		return w.start(w.command(kubeconfig, "get", "pods", "-n", shop, "-w", "-L", "changed"))
 	}
 	watching := pods()
 	watching.awaitText("web-1")
@@ -139,17 +139,19 @@ func testKubectl(w *world) {
 	}
 	check := func(when string) {
 		w.Helper()
+		w.home = w.TempDir() // so that the cache is empty
 		each(reads, func(command string) {
 			if diff := cmp.Diff(want[command], w.run(kubeconfig, strings.Fields(command)...).plain(), cmp.AllowUnexported(answer{})); diff != "" {
 				w.Errorf("%s: kubectl %s (-server +informctl):\n%s", when, command, diff)
 			}
 		})
-		for _, other := range others {
-			a := w.run(kubeconfig, strings.Fields(other.command)...)
-			if a.code != other.code || !strings.Contains(a.out+a.errs, other.text) {
-				w.Errorf("%s: kubectl %s: want code %d and %q, got %v", when, other.command, other.code, other.text, a)
+		each(slices.Sorted(maps.Keys(others)), func(command string) {
+			want := others[command]
+			a := w.run(kubeconfig, strings.Fields(command)...)
+			if a.code != want.code || !strings.Contains(a.out+a.errs, want.text) {
+				w.Errorf("%s: kubectl %s: want code %d and %q, got %v", when, command, want.code, want.text, a)
 			}
-		}
+		})
 		held := w.run(kubeconfig, "api-resources", "--verbs", "list,watch", "-o", "name").out
 		if diff := cmp.Diff(resources, held); diff != "" {
 			w.Errorf("%s: kubectl api-resources (-server +informctl):\n%s", when, diff)
@@ -178,7 +180,7 @@ func testKubectl(w *world) {
 // waitForDeletion has kubectl wait for a deletion.
 func (w *world) waitForDeletion(kubeconfig string) {
 	w.Helper()
-	waiting := w.start(exec.CommandContext(w.Context(), w.kubectl, "--kubeconfig", kubeconfig, "--cache-dir", w.TempDir(), "wait", "-n", shop, "pod/victim", "--for=delete", "--timeout=20s", "-v=6"))
+	waiting := w.start(w.command(kubeconfig, "wait", "-n", shop, "pod/victim", "--for=delete", "--timeout=20s", "-v=6"))
 	waiting.awaitText("watch=true")
 	now := int64(0)
 	if err := w.client.CoreV1().Pods(shop).Delete(w.Context(), "victim", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {

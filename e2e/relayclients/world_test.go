@@ -35,6 +35,7 @@ type world struct {
 	*testing.T
 	cp      *controlplane.ControlPlane
 	kubectl string
+	home    string // of kubectl, with its cache
 	program string
 	client  *kubernetes.Clientset
 	custom  dynamic.Interface
@@ -70,7 +71,7 @@ func (w *world) in(t *testing.T) *world {
 
 func newWorld(t *testing.T, kubectl, informctl string) *world {
 	t.Helper()
-	w := &world{T: t, kubectl: kubectl, program: informctl, cp: controlplanetest.Start(t, controlplane.Options{})}
+	w := &world{T: t, kubectl: kubectl, home: t.TempDir(), program: informctl, cp: controlplanetest.Start(t, controlplane.Options{})}
 	http, err := rest.HTTPClientFor(w.cp.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -143,16 +144,17 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("code %d\n%s%s", a.code, a.out, a.errs) }
 
-// run runs kubectl with an empty cache.
-func (w *world) run(kubeconfig string, args ...string) (a answer) {
-	w.Helper()
-	home, err := os.MkdirTemp(w.TempDir(), "home")
-	if err != nil {
-		w.Fatal(err)
-	}
+// command returns a command of kubectl.
+func (w *world) command(kubeconfig string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(w.Context(), w.kubectl, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECACHEDIR=" + filepath.Join(home, "cache"), "KUBECONFIG=" + kubeconfig}
-	return result(cmd)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.home, "KUBECONFIG=" + kubeconfig}
+	return cmd
+}
+
+// run runs kubectl.
+func (w *world) run(kubeconfig string, args ...string) answer {
+	w.Helper()
+	return result(w.command(kubeconfig, args...))
 }
 
 // result runs a command.
