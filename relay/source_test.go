@@ -1,0 +1,127 @@
+package relay
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// one is a Source of a collection that changes.
+type one struct{ Collection }
+
+func (o *one) Collections() []Collection { return []Collection{o.Collection} }
+
+func openFile(t *testing.T, path string) *bolt.DB {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func openPods(t *testing.T, db *bolt.DB) store.Store {
+	t.Helper()
+	c, err := codec.For(&corev1.Pod{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := db.Open(podScope, store.Options{Codec: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// listPods applies a complete list without objects.
+func listPods(t *testing.T, s store.Store) {
+	t.Helper()
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b, err := range r.Parts("10") {
+		if err == nil {
+			err = s.Apply(b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAnotherReaderOfALog has a watch that goes on when its collection has another
+// reader: it ends without an event, and not with 410.
+func TestAnotherReaderOfALog(t *testing.T) {
+	path := t.TempDir() + "/informers.db"
+	db := openFile(t, path)
+	listPods(t, openPods(t, db))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db = openFile(t, path)
+	view, _, err := db.View(podScope.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := &one{Collection{Scope: podScope, Reader: view, Live: true}}
+	server, err := New(from, Options{Token: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	ctx := request.WithNamespace(t.Context(), "")
+	w, err := server.find("pods", "").Watch(ctx, &metainternalversion.ListOptions{ResourceVersion: "10"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from.Reader = openPods(t, db)
+	server.find("pods", "")
+	select {
+	case e, ok := <-w.ResultChan():
+		if ok {
+			t.Errorf("the watch got %v %v", e.Type, e.Object)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the watch has not ended")
+	}
+}
+
+// TestStale has a user warned when the server was not heard for so long that a bookmark
+// is missing.
+func TestStale(t *testing.T) {
+	s := openPods(t, openFile(t, t.TempDir()+"/informers.db"))
+	listPods(t, s)
+	server, err := New(Collections{{Scope: podScope, Reader: s, Live: true}}, Options{Token: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	pods, heard := server.find("pods", ""), s.Checkpoint().Time
+	if got := pods.warnings(heard.Add(staleAfter)); len(got) > 0 {
+		t.Errorf("warnings in time: %q", got)
+	}
+	want := fmt.Sprintf("pods: as of %s, the server was not heard since", heard.UTC().Format(time.RFC3339))
+	if got := pods.warnings(heard.Add(staleAfter + time.Second)); len(got) != 1 || got[0] != want {
+		t.Errorf("got warnings %q, want %q", got, want)
+	}
+	pods.Live = false
+	if got := pods.warnings(heard.Add(time.Hour)); len(got) > 0 {
+		t.Errorf("warnings of a file that nobody keeps: %q", got)
+	}
+}
