@@ -138,31 +138,6 @@ func next(w watch.Interface) string {
 	return string(e.Type) + " " + metaOf(e.Object).GetResourceVersion()
 }
 
-// TestReaderReplaced has the view of a file give way to the informer that has opened it:
-// watches end without an error, and go on where they were.
-func TestReaderReplaced(t *testing.T) {
-	inScene(t, func(s *scene) {
-		s.list(3, 100)
-		w, err := s.watch("100", "")
-		s.must(err)
-		synctest.Wait()
-		s.from[0].Reader = another{s.store}
-		s.served = s.server.find("pods", "")
-		if got := next(w); got != "end" {
-			t.Errorf("the watch is sent %s, want its end", got)
-		}
-		w, err = s.watch("100", "")
-		s.must(err)
-		s.put(1, 101, true)
-		if got := next(w); got != "MODIFIED 101" {
-			t.Errorf("the next watch is sent %s", got)
-		}
-	})
-}
-
-// another is a Reader that is not equal to the one before.
-type another struct{ store.Store }
-
 // TestGone has the source lose a collection: its watches expire.
 func TestGone(t *testing.T) {
 	inScene(t, func(s *scene) {

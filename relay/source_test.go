@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -99,29 +98,5 @@ func TestAnotherReaderOfALog(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("the watch has not ended")
-	}
-}
-
-// TestStale has a user warned when the server was not heard for so long that a bookmark
-// is missing.
-func TestStale(t *testing.T) {
-	s := openPods(t, openFile(t, t.TempDir()+"/informers.db"))
-	listPods(t, s)
-	server, err := New(Collections{{Scope: podScope, Reader: s, Live: true}}, Options{Token: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	pods, heard := server.find("pods", ""), s.Checkpoint().Time
-	if got := pods.warnings(heard.Add(staleAfter)); len(got) > 0 {
-		t.Errorf("warnings in time: %q", got)
-	}
-	want := fmt.Sprintf("pods: as of %s, the server was not heard since", heard.UTC().Format(time.RFC3339))
-	if got := pods.warnings(heard.Add(staleAfter + time.Second)); len(got) != 1 || got[0] != want {
-		t.Errorf("got warnings %q, want %q", got, want)
-	}
-	pods.Live = false
-	if got := pods.warnings(heard.Add(time.Hour)); len(got) > 0 {
-		t.Errorf("warnings of a file that nobody keeps: %q", got)
 	}
 }

@@ -107,6 +107,9 @@ func (o *options) run(ctx context.Context) error {
 	})
 }
 
+// maxNamed is how many resources a note names.
+const maxNamed = 5
+
 // held is what is served of a file.
 type held struct {
 	all     relay.Collections
@@ -165,6 +168,9 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 	}
 	for _, err := range absent {
 		o.env.Note("not served: %s", cmdutil.OneLine(err))
+	}
+	if n := len(moved) - maxNamed; n > 0 {
+		moved = append(moved[:maxNamed], fmt.Sprintf("and %d more", n))
 	}
 	if len(moved) > 0 {
 		o.env.Note("not of %s, but the newest states before it: %s", o.at.RV, strings.Join(moved, ", "))
