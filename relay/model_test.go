@@ -32,7 +32,7 @@ import (
 )
 
 var (
-	rounds = flag.Int("rounds", 40, "histories that TestModel plays")
+	rounds = flag.Int("rounds", 25, "histories that TestModel plays")
 	seed   = flag.Uint64("seed", 0, "the first of them; 0 means any")
 )
 

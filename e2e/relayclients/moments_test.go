@@ -225,7 +225,7 @@ func (k *keeper) checkRV(m moment, quiet bool) (moved int) {
 		want := m.kinds[gvr.Resource]
 		if told != m.rv {
 			moved++
-			if number(told) > number(m.rv) || !strings.Contains(s.output(), gvr.GroupResource().String()+" of "+told) {
+			if number(told) > number(m.rv) || !strings.Contains(s.output(), gvr.GroupResource().String()+" of "+told) && !strings.Contains(s.output(), " more") {
 				k.Errorf("at %s: %s are of %s, and it is not said\n%s", m.rv, gvr.Resource, told, s.output())
 			}
 			want = k.stateAt(gvr, told)
