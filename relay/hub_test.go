@@ -1,9 +1,12 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -353,6 +356,31 @@ func TestBookmarkBehindGroup(t *testing.T) {
 			if got := string(e.Type) + " " + metaOf(e.Object).GetResourceVersion(); got != want {
 				t.Errorf("the watch is sent %s, want %s", got, want)
 			}
+		}
+	})
+}
+
+// full is a Reader whose disk is full.
+type full struct{ store.Store }
+
+func (full) Flush(context.Context) error { return syscall.ENOSPC }
+
+// TestDiskFull lists while nothing can be written: the last state on the disk is told,
+// with a warning.
+func TestDiskFull(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		s.from[0].Reader = full{s.store}
+		s.served = s.server.find("pods", "")
+		s.put(1, 105, true)
+		l, err := s.served.List(s.Context(), &metainternalversion.ListOptions{})
+		s.must(err)
+		if rv := l.(*list).meta.ResourceVersion; rv != "100" {
+			t.Errorf("the list tells %s, want 100", rv)
+		}
+		want := "pods: what was received last cannot be written: no space left on device"
+		if got := s.served.warnings(time.Now()); !slices.Equal(got, []string{want}) {
+			t.Errorf("it warns %q, want %q", got, want)
 		}
 	})
 }
