@@ -43,6 +43,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/publish"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/query"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/rekey"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/restore"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/run"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/serve"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/snapshot"
@@ -131,6 +132,7 @@ func newRootCommand(e cmdutil.Env) *cobra.Command {
 		watch.NewCommand(e),
 		consumers.NewCommand(e),
 		history.NewCommand(e),
+		restore.NewCommand(e),
 		info.NewCommand(e),
 		status.NewCommand(e),
 		top.NewCommand(e),

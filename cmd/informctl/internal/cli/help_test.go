@@ -54,6 +54,8 @@ func TestHelp(t *testing.T) {
 				code = 4 // there is no cluster
 			case strings.HasPrefix(example, "  informctl serve"), strings.HasPrefix(example, "  informctl kubeconfig"):
 				code = 1 // there is no such file or moment, and nothing is served
+			case strings.HasPrefix(example, "  informctl restore"):
+				code = 1 // nothing was deleted
 			case strings.HasPrefix(example, "  informctl status"):
 				code = 1 // there is no process
 			case strings.HasPrefix(example, "  informctl top"):

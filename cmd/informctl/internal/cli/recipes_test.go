@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // recipe is a command on docs/recipes.md and the output below it.
@@ -28,6 +33,7 @@ func TestRecipes(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("INFORMCTL_DB", filepath.Join(dir, "cluster.db"))
 	writeCluster(t, os.Getenv("INFORMCTL_DB"))
+	createAndDelete(t, os.Getenv("INFORMCTL_DB"), service("a", "api", "api"))
 	for _, r := range recipes {
 		command, want := r[1], r[2]
 		name, _, _ := strings.Cut(command, "\n")
@@ -49,5 +55,21 @@ func TestRecipes(t *testing.T) {
 				t.Errorf("(-page +got):\n%s\n%s", diff, errOut.String())
 			}
 		})
+	}
+}
+
+// createAndDelete writes a Service that was there for a while.
+func createAndDelete(t *testing.T, path string, s *corev1.Service) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := openScope(t, db, store.Scope{Resource: "services", Kind: corev1.SchemeGroupVersion.WithKind("Service")})
+	s.ResourceVersion = "1001"
+	apply(t, services, store.Batch{RV: "1001", Changes: []store.Change{{Object: s}}})
+	apply(t, services, store.Batch{RV: "1002", Changes: []store.Change{{Key: s.Namespace + "/" + s.Name, RV: "1002"}}})
+	if err := errors.Join(services.Close(), db.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -55,12 +55,17 @@ func (o *Options) AddFlags(cmd *cobra.Command) {
 
 // AddSelectionFlags adds the flags that select objects.
 func (o *Options) AddSelectionFlags(cmd *cobra.Command) {
+	o.AddNamespaceFlag(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&o.Namespace, "namespace", "n", "", "Only objects of this namespace; those of kinds without namespaces match, too.")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
 	flags.StringVarP(&o.Selector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
 	o.Database.AddCluster(cmd)
 	AddSecretsFlag(cmd, &o.ShowSecrets)
+}
+
+// AddNamespaceFlag adds --namespace.
+func (o *Options) AddNamespaceFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.Namespace, "namespace", "n", "", "Only objects of this namespace; those of kinds without namespaces match, too.")
 }
 
 // AddSecretsFlag adds --show-secrets.
@@ -100,6 +105,11 @@ func (o *Options) CompleteSelection(cmd *cobra.Command, args []string) (err erro
 func (o *Options) AddAtFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.notOlderThan, "not-older-than", "",
 		"A state at least as new as this resource version: waits for it up to 5s, and fails if it is not reached.")
+	o.AddMomentFlag(cmd)
+}
+
+// AddMomentFlag adds --at.
+func (o *Options) AddMomentFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.AtText, "at", "",
 		"The state at this moment of the log: 30m, 12h ago, a time as 10:02 or 2026-01-02 15:04, or a resource version.")
 }

@@ -141,3 +141,15 @@ func (v *View) Changes(ctx context.Context, state store.LogState, since time.Tim
 		}
 	}
 }
+
+// ChangesOf returns an event or, for an object that was created and deleted inside one
+// commit, both changes.
+func ChangesOf(e store.Event) []store.Event {
+	if e.Short == nil {
+		return []store.Event{e}
+	}
+	created, deleted := e, e
+	created.New, created.RV, created.Short = e.Short, e.Short.Header.RV, nil
+	deleted.Old, deleted.Short = e.Short, nil
+	return []store.Event{created, deleted}
+}

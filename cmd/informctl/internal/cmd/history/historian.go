@@ -73,7 +73,7 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		case len(h.names) > 0 && !slices.Contains(h.names, i.Name):
 			continue
 		}
-		for _, c := range changesOf(e) {
+		for _, c := range source.ChangesOf(e) {
 			if !h.o.deleted || c.New == nil {
 				part = append(part, c)
 			}
@@ -85,18 +85,6 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		}
 	}
 	return flush()
-}
-
-// changesOf returns an event or, for an object that was created and deleted inside one
-// commit, both changes.
-func changesOf(e store.Event) []store.Event {
-	if e.Short == nil {
-		return []store.Event{e}
-	}
-	created, deleted := e, e
-	created.New, created.RV, created.Short = e.Short, e.Short.Header.RV, nil
-	deleted.Old, deleted.Short = e.Short, nil
-	return []store.Event{created, deleted}
 }
 
 // row returns the line of a change, or nil if it is not asked for.
