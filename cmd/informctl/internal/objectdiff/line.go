@@ -1,6 +1,9 @@
 package objectdiff
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Line is one line of history or of diff -o json. Its JSON names are stable.
 type Line struct {
@@ -17,12 +20,12 @@ type Line struct {
 	Fields          []ChangedField `json:"fields,omitempty"`
 }
 
-// ChangedField is a field with its values before and after, as JSON; those of a Secret
-// are left out.
+// ChangedField is a field with its values before and after; those of a Secret are left
+// out.
 type ChangedField struct {
-	Path string  `json:"path"`
-	Old  *string `json:"old,omitempty"`
-	New  *string `json:"new,omitempty"`
+	Path string          `json:"path"`
+	Old  json.RawMessage `json:"old,omitempty"`
+	New  json.RawMessage `json:"new,omitempty"`
 }
 
 // String returns the field for a person.
@@ -30,11 +33,11 @@ func (p ChangedField) String() string {
 	if p.Old == nil && p.New == nil {
 		return p.Path
 	}
-	text := func(s *string) string {
-		if s == nil {
+	text := func(v json.RawMessage) string {
+		if v == nil {
 			return absent
 		}
-		return *s
+		return string(v)
 	}
 	return p.Path + ": " + text(p.Old) + " -> " + text(p.New)
 }

@@ -39,10 +39,10 @@ func (d Field) String() string {
 func (d Field) Changed() ChangedField {
 	p := ChangedField{Path: d.Path}
 	if d.a != absent && d.a != secret.Redacted {
-		p.Old = &d.a
+		p.Old = json.RawMessage(d.a)
 	}
 	if d.b != absent && d.b != secret.Redacted {
-		p.New = &d.b
+		p.New = json.RawMessage(d.b)
 	}
 	return p
 }

@@ -120,6 +120,9 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 		},
 		scope: h.view, kind: strings.ToLower(i.Kind().GroupKind().String()),
 	}
+	if h.o.wholeObjects() {
+		out.before, out.after = c.Old, c.New
+	}
 	if h.o.clusters {
 		out.cluster = source.ClusterOf(h.view.Info)
 	}
@@ -152,16 +155,12 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 	return out, err
 }
 
-// shown returns the states as they may be shown, which is also what conditions are about.
-func (h *historian) shown(states [2]runtime.Object) (out [2]runtime.Object, err error) {
-	for n, obj := range states {
-		if out[n] = obj; obj != nil && !h.o.selection.ShowSecrets && secret.Is(h.view.Info.Scope, obj) {
-			if out[n], err = secret.Redact(obj); err != nil {
-				return out, err
-			}
-		}
+// shown returns an object as it may be shown, which is also what conditions are about.
+func (o *options) shown(v *source.View, obj runtime.Object) (runtime.Object, error) {
+	if o.selection.ShowSecrets || !secret.Is(v.Info.Scope, obj) {
+		return obj, nil
 	}
-	return out, nil
+	return secret.Redact(obj)
 }
 
 // passes reports whether a change is asked for by what its objects contain.
@@ -189,8 +188,13 @@ func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err
 	if len(h.o.selection.Sieve.Fields) == 0 && h.o.selection.Sieve.Where == nil {
 		return true, nil
 	}
-	if states, err = h.shown(states); err != nil {
-		return false, err
+	for n, obj := range states {
+		if obj == nil {
+			continue
+		}
+		if states[n], err = h.o.shown(h.view, obj); err != nil {
+			return false, err
+		}
 	}
 	if len(h.o.selection.Sieve.Fields) > 0 {
 		ok, err := either(func(obj runtime.Object) (bool, error) {

@@ -52,8 +52,13 @@ interval means that it was made while nobody looked, and caught up on. Changes o
 object within the same second may be shown as one.
 
 WHO are the managers whose managedFields have a new time or more fields: nobody knows
-who deleted an object. CHANGES are the first fields that differ; -o wide has all of them, json and
-yaml too. Elements of lists are compared by their keys, as in diff. Of Secrets they are paths only, unless --show-secrets is given.
+who deleted an object. CHANGES are the first fields that differ; -o wide has all of
+them. Elements of lists are compared by their keys, as in diff. Of Secrets they are
+paths only, unless --show-secrets is given.
+
+-o json and yaml have all fields with their values, and the whole object before the
+change and after it, as oldObject and object, without managedFields: one document for
+each change.
 
 -l and --field-selector select objects that match before or after the change. --where
 is an expression in CEL of object and oldObject, as in admission: oldObject is null
@@ -63,6 +68,7 @@ With --follow it goes on with what is changed in all of the resources, as long a
 process that keeps the file is there.`),
 		Example: `  informctl history pods --deleted --since 1h
   informctl history deployments web -n default -o wide
+  informctl history configmaps settings -n default -o yaml
   informctl history pods --where 'object.status.phase != oldObject.status.phase'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.completeHistory(cmd, args); err != nil {

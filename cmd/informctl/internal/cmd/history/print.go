@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
 )
 
 // loggedChange is a line of history.
@@ -21,9 +23,49 @@ type loggedChange struct {
 	objectdiff.Line
 	cluster string // "" if all are of one
 	kind    string // as -o name has it: pod, or deployment.apps
+	// encoded, since they are many; nil unless they are printed
+	before, after *store.Version
 	// What tells it from the same change in another scope, see withoutRepeated.
 	scope *source.View
 	from  string // the resource version of the state before
+}
+
+// document is a line with the objects of the change, as -o json and yaml have it. The
+// names of the objects are those of --where.
+type document struct {
+	objectdiff.Line
+	OldObject map[string]any `json:"oldObject,omitempty"`
+	Object    map[string]any `json:"object,omitempty"`
+}
+
+// wholeObjects reports whether the objects of a change are printed.
+func (o *options) wholeObjects() bool { return o.output == "json" || o.output == "yaml" }
+
+func (o *options) document(c loggedChange) (document, error) {
+	before, err := o.content(c, c.before)
+	if err != nil {
+		return document{}, err
+	}
+	after, err := o.content(c, c.after)
+	return document{Line: c.Line, OldObject: before, Object: after}, err
+}
+
+// content returns a state as it may be shown, without managedFields; nil if there is none
+// or it is not known.
+func (o *options) content(c loggedChange, of *store.Version) (map[string]any, error) {
+	if of == nil || !of.IsKnown() {
+		return nil, nil
+	}
+	obj, err := c.scope.Reader.Decode(of.Entry)
+	if err != nil {
+		return nil, err
+	}
+	if obj, err = o.shown(c.scope, c.scope.WithKinds(obj)); err != nil {
+		return nil, err
+	}
+	content, err := printer.Content(obj)
+	unstructured.RemoveNestedField(content, "metadata", "managedFields")
+	return content, err
 }
 
 // shownFields is how many fields a table shows of a change.
@@ -92,13 +134,8 @@ func (o *options) lines(w io.Writer, found []loggedChange) error {
 	for _, c := range found {
 		var err error
 		switch o.output {
-		case "json":
-			err = json.NewEncoder(w).Encode(c)
-		case "yaml":
-			var b []byte
-			if b, err = yaml.Marshal(c); err == nil {
-				_, err = fmt.Fprintf(w, "---\n%s", b)
-			}
+		case "json", "yaml":
+			err = o.printDocument(w, c)
 		case "name":
 			_, err = fmt.Fprintln(w, c.kind+"/"+c.Name)
 		default:
@@ -110,4 +147,19 @@ func (o *options) lines(w io.Writer, found []loggedChange) error {
 		}
 	}
 	return nil
+}
+
+func (o *options) printDocument(w io.Writer, c loggedChange) error {
+	d, err := o.document(c)
+	if err != nil {
+		return source.Item{View: c.scope, Namespace: c.Namespace, Name: c.Name}.Wrap(err)
+	}
+	if o.output == "json" {
+		return json.NewEncoder(w).Encode(d)
+	}
+	b, err := yaml.Marshal(d)
+	if err == nil {
+		_, err = fmt.Fprintf(w, "---\n%s", b)
+	}
+	return err
 }
