@@ -8,19 +8,25 @@ import (
 	"strings"
 )
 
-// mergeKeys are the fields that identify an element of a list for server-side apply, by
-// the name of the list. One name may be that of several lists.
+// mergeKeys are the fields that identify an element of a list for server-side apply or
+// for a strategic merge patch, by the name of the list, and those of taints. One name may
+// be that of several lists.
 var mergeKeys = map[string][][]string{
-	"conditions":                {{"type"}},
-	"hostAliases":               {{"ip"}},
-	"hostIPs":                   {{"ip"}},
-	"managedFields":             {{"manager", "operation", "apiVersion", "subresource"}},
-	"ownerReferences":           {{"uid"}},
-	"podIPs":                    {{"ip"}},
-	"ports":                     {{"containerPort", "protocol"}, {"port", "protocol"}},
-	"topologySpreadConstraints": {{"topologyKey", "whenUnsatisfiable"}},
-	"volumeDevices":             {{"devicePath"}},
-	"volumeMounts":              {{"mountPath"}},
+	"addresses":                            {{"type"}},
+	"conditions":                           {{"type"}},
+	"healthConditions":                     {{"status"}},
+	"hostAliases":                          {{"ip"}},
+	"hostIPs":                              {{"ip"}},
+	"managedFields":                        {{"manager", "operation", "apiVersion", "subresource"}},
+	"nodeAllocatableResourceClaimStatuses": {{"resourceClaimName"}},
+	"ownerReferences":                      {{"uid"}},
+	"podIPs":                               {{"ip"}},
+	"ports":                                {{"containerPort", "protocol"}, {"port", "protocol"}},
+	"reservedFor":                          {{"uid"}},
+	"taints":                               {{"key", "effect"}},
+	"topologySpreadConstraints":            {{"topologyKey", "whenUnsatisfiable"}},
+	"volumeDevices":                        {{"devicePath"}},
+	"volumeMounts":                         {{"mountPath"}},
 }
 
 // nameKeys are those of most other lists, such as containers, env and volumes.
