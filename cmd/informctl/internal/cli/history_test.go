@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +48,44 @@ func writeHistory(t *testing.T, path string) {
 	other.ResourceVersion, other.Data["password"] = "11", []byte("hunter3")
 	other.Labels = map[string]string{"changed": "yes"}
 	writeLog(t, db, "secrets", "Secret", []runtime.Object{login}, store.Batch{RV: "11", Changes: []store.Change{{Object: other}}})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeChanges writes a file with the log of a pod whose container was restarted, of
+// which a condition was probed, whose image was changed and which was deleted: resource
+// versions 10 to 14.
+func writeChanges(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastProbeTime: metav1.NewTime(now)}
+	first := pod("a", "app", "web")
+	first.Generation = 1
+	first.Status = corev1.PodStatus{
+		Conditions:        []corev1.PodCondition{ready},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Ready: true}},
+	}
+	restarted := first.DeepCopy()
+	restarted.ResourceVersion = "11"
+	restarted.Annotations = map[string]string{"example.com/a": "1"}
+	restarted.Status.Conditions[0].Status = corev1.ConditionFalse
+	restarted.Status.Conditions[0].Message = "not ready"
+	restarted.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "main", RestartCount: 1, ImageID: "other"}
+	probed := restarted.DeepCopy()
+	probed.ResourceVersion = "12"
+	probed.Status.Conditions[0].LastProbeTime = metav1.NewTime(now.Add(time.Minute))
+	updated := probed.DeepCopy()
+	updated.ResourceVersion, updated.Generation = "13", 2
+	updated.Spec.Containers[0].Image = "image:2"
+	writeLog(t, db, "pods", "Pod", []runtime.Object{first},
+		store.Batch{RV: "11", Changes: []store.Change{{Object: restarted}}},
+		store.Batch{RV: "12", Changes: []store.Change{{Object: probed}}},
+		store.Batch{RV: "13", Changes: []store.Change{{Object: updated}}},
+		store.Batch{RV: "14", Changes: []store.Change{{Key: "a/app", RV: "14"}}})
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -207,9 +246,15 @@ func TestHistoryFollow(t *testing.T) {
 	if got := later.next(t, 4); got != past(4) {
 		t.Errorf("with --since it began with %q", got)
 	}
+	newest := history("--follow", "--tail", "1")
+	if got := newest.next(t, 1); got != "pod/four\n" {
+		t.Errorf("with --tail it began with %q", got)
+	}
 	w.stop()
 	w.ends(t, 0, "")
 	later.stop()
 	<-later.code
+	newest.stop()
+	<-newest.code
 	p.stop()
 }

@@ -44,6 +44,8 @@ func TestScripts(t *testing.T) {
 	writeAudited(t, both, "kube-system/another")
 	logged := filepath.Join(dir, "log.db")
 	writeHistory(t, logged)
+	changed := filepath.Join(dir, "changes.db")
+	writeChanges(t, changed)
 	consumed := filepath.Join(dir, "consumers.db")
 	writeConsumers(t, consumed)
 	scopes := filepath.Join(dir, "scopes.db")
@@ -65,6 +67,7 @@ func TestScripts(t *testing.T) {
 				copyFile(audited, filepath.Join(e.WorkDir, "audited.db")),
 				copyFile(both, filepath.Join(e.WorkDir, "clusters.db")),
 				copyFile(logged, filepath.Join(e.WorkDir, "log.db")),
+				copyFile(changed, filepath.Join(e.WorkDir, "changes.db")),
 				copyFile(consumed, filepath.Join(e.WorkDir, "consumers.db")),
 				copyFile(scopes, filepath.Join(e.WorkDir, "scopes.db")),
 				copyFile(tables, filepath.Join(e.WorkDir, "tables.db")),

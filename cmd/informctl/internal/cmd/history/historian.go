@@ -150,9 +150,14 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 		out.Managers = managers(states[0], states[1])
 	}
 	if c.Old != nil && c.New != nil && known {
-		out.Fields, err = h.fieldsOf(states[0], states[1])
+		if out.Fields, err = h.fieldsOf(states[0], states[1]); err != nil {
+			return nil, err
+		}
+		if len(out.Fields) == 0 && len(h.o.only)+len(h.o.excluded) > 0 {
+			return nil, nil
+		}
 	}
-	return out, err
+	return out, nil
 }
 
 // shown returns an object as it may be shown, which is also what conditions are about.
@@ -210,7 +215,8 @@ func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err
 	return h.o.selection.Sieve.Where.MatchesChange(states[0], states[1])
 }
 
-// fieldsOf returns the fields that differ, without what every change changes.
+// fieldsOf returns the fields that differ and are asked for, without what every change
+// changes.
 func (h *historian) fieldsOf(a, b runtime.Object) (out []objectdiff.ChangedField, err error) {
 	isSecret := secret.Is(h.view.Info.Scope, a) || secret.Is(h.view.Info.Scope, b)
 	found, err := objectdiff.Comparison{ShowSecrets: h.o.selection.ShowSecrets}.Fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
@@ -218,12 +224,18 @@ func (h *historian) fieldsOf(a, b runtime.Object) (out []objectdiff.ChangedField
 		return nil, err
 	}
 	for _, f := range found {
-		if f.Path == "metadata.resourceVersion" {
-			continue
+		if f.Path != "metadata.resourceVersion" && h.o.asksFor(f.Path) {
+			out = append(out, f.Changed())
 		}
-		out = append(out, f.Changed())
 	}
 	return out, nil
+}
+
+// asksFor reports whether --only and --exclude ask for a field.
+func (o *options) asksFor(field string) bool {
+	has := func(p objectdiff.Path) bool { return p.Has(field) }
+	meets := func(p objectdiff.Path) bool { return p.Meets(field) }
+	return (len(o.only) == 0 || slices.ContainsFunc(o.only, meets)) && !slices.ContainsFunc(o.excluded, has)
 }
 
 // managers returns the managers that have made a change: those with a new entry, a new

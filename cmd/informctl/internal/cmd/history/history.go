@@ -15,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
+	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
@@ -34,7 +35,11 @@ type options struct {
 	noHeaders    bool
 	clusters     bool // changes are of several
 
+	onlyTexts, excludedTexts []string
+	only, excluded           []objectdiff.Path
+
 	from, to time.Time // zero means no bound
+	tail     int       // 0 means no bound
 }
 
 // NewCommand returns the command.
@@ -52,9 +57,10 @@ interval means that it was made while nobody looked, and caught up on. Changes o
 object within the same second may be shown as one.
 
 WHO are the managers whose managedFields have a new time or more fields: nobody knows
-who deleted an object. CHANGES are the first fields that differ; -o wide has all of
-them. Elements of lists are compared by their keys, as in diff. Of Secrets they are
-paths only, unless --show-secrets is given.
+who deleted an object. CHANGES are two of the fields that differ, images, replicas,
+restarts, reasons, phases and conditions first; -o wide has all of them. Elements of
+lists are compared by their keys, as in diff. Of Secrets they are paths only, unless
+--show-secrets is given.
 
 -o json and yaml have all fields with their values, and the whole object before the
 change and after it, as oldObject and object, without managedFields: one document for
@@ -64,10 +70,15 @@ each change.
 is an expression in CEL of object and oldObject, as in admission: oldObject is null
 for a creation, object for a deletion; now() is the moment at which the command began.
 
+--only and --exclude take paths: status.conditions, which means all elements and all
+that is below, status.conditions[type=Ready].status, or
+metadata.annotations["example.com/a"]. Creations and deletions are printed in any case.
+
 With --follow it goes on with what is changed in all of the resources, as long as the
 process that keeps the file is there.`),
 		Example: `  informctl history pods --deleted --since 1h
   informctl history deployments web -n default -o wide
+  informctl history nodes --only status.conditions --tail 20
   informctl history configmaps settings -n default -o yaml
   informctl history pods --where 'object.status.phase != oldObject.status.phase'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,6 +103,9 @@ process that keeps the file is there.`),
 	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")
 	flags.StringVar(&o.where, "where", "", "Only changes for which this `expression` of object and oldObject in CEL is true.")
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
+	flags.StringArrayVar(&o.onlyTexts, "only", nil, "Only updates of these fields: `PATHS` as CHANGES has them, separated by commas.")
+	flags.StringArrayVar(&o.excludedTexts, "exclude", nil, "Without these fields, and updates of nothing else: `PATHS` as CHANGES has them, separated by commas.")
+	flags.IntVar(&o.tail, "tail", 0, "Only the newest changes, so many of them.")
 	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
 	complete.Objects(&o.selection, cmd, printer.PlainFormats...)
@@ -116,6 +130,15 @@ func (o *options) completeHistory(cmd *cobra.Command, args []string) (err error)
 	}
 	if !o.from.IsZero() && !o.to.IsZero() && o.to.Before(o.from) {
 		return cmdutil.Usagef(cmd, "--until %s is before --since %s", o.until, o.since)
+	}
+	if o.tail < 1 && cmd.Flags().Changed("tail") {
+		return cmdutil.Usagef(cmd, "--tail is %d, want a number of changes from 1 on", o.tail)
+	}
+	if o.only, err = objectdiff.ParsePaths(o.onlyTexts); err != nil {
+		return cmdutil.Usagef(cmd, "--only: %w", err)
+	}
+	if o.excluded, err = objectdiff.ParsePaths(o.excludedTexts); err != nil {
+		return cmdutil.Usagef(cmd, "--exclude: %w", err)
 	}
 	if o.follow && o.until != "" {
 		return cmdutil.Usagef(cmd, "--follow and --until do not go together")
@@ -171,6 +194,9 @@ func run(ctx context.Context, o *options) error {
 	o.noteBegins(historians)
 	found = withoutRepeated(found)
 	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
+	if o.tail > 0 {
+		found = found[max(0, len(found)-o.tail):]
+	}
 	err = o.selection.Explain(nil)
 	if o.follow {
 		if err != nil {

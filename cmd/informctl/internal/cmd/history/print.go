@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,10 +74,32 @@ func (o *options) content(c loggedChange, of *store.Version) (map[string]any, er
 // shownFields is how many fields a table shows of a change.
 const shownFields = 2
 
+// Fields that a table shows first and last, by the last name of their path.
+var (
+	firstFields = []string{"image", "phase", "reason", "replicas", "restartCount"}
+	lastFields  = []string{"generation", "observedGeneration"}
+)
+
+// conditionStatus matches the paths of a condition and of its status.
+var conditionStatus = regexp.MustCompile(`\bconditions\[[^\]]*\](\.status)?$`)
+
+// rank orders the fields of a table.
+func rank(f objectdiff.ChangedField) int {
+	name := f.Path[strings.LastIndexByte(f.Path, '.')+1:]
+	switch {
+	case slices.Contains(firstFields, name), conditionStatus.MatchString(f.Path):
+		return 0
+	case slices.Contains(lastFields, name):
+		return 2
+	}
+	return 1
+}
+
 func (c loggedChange) cells(all bool, now time.Time) []any {
-	shown := c.Fields
+	shown := slices.SortedStableFunc(slices.Values(c.Fields), func(a, b objectdiff.ChangedField) int { return cmp.Compare(rank(a), rank(b)) })
+	var left []objectdiff.ChangedField
 	if !all && len(shown) > shownFields {
-		shown = shown[:shownFields]
+		shown, left = shown[:shownFields], shown[shownFields:]
 	}
 	texts := make([]string, 0, len(shown)+1)
 	for _, p := range shown {
@@ -84,8 +109,8 @@ func (c loggedChange) cells(all bool, now time.Time) []any {
 		}
 		texts = append(texts, text)
 	}
-	if n := len(c.Fields) - len(shown); n > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", n))
+	if len(left) > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more%s", len(left), within(left)))
 	}
 	name := c.Resource + " " + c.Name
 	if c.Namespace != "" {
@@ -96,6 +121,25 @@ func (c loggedChange) cells(all bool, now time.Time) []any {
 	}
 	return []any{c.when(now), c.Change, name, cmp.Or(strings.Join(c.Managers, ","), cmdutil.NoValue), cmp.Or(strings.Join(texts, ", "), cmdutil.NoValue)}
 }
+
+// within says in which parts of an object fields are, "" if these are many: in
+// status.conditions, in spec and status.
+func within(fields []objectdiff.ChangedField) string {
+	for _, depth := range []int{2, 1} {
+		parts := map[string]bool{}
+		for _, f := range fields {
+			names := strings.SplitN(elements.ReplaceAllString(f.Path, ""), ".", depth+1)
+			parts[strings.Join(names[:min(len(names), depth)], ".")] = true
+		}
+		if len(parts) <= 2 {
+			return " in " + strings.Join(slices.Sorted(maps.Keys(parts)), " and ")
+		}
+	}
+	return ""
+}
+
+// elements matches elements of lists and keys of maps in a path, and what is below.
+var elements = regexp.MustCompile(`\[.*`)
 
 // when returns the time of a change in the zone of the reader, with the day if it is not
 // today.
