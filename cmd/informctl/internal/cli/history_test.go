@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
@@ -55,7 +57,7 @@ func writeHistory(t *testing.T, path string) {
 
 // writeChanges writes a file with the log of a pod whose container was restarted, of
 // which a condition was probed, whose image was changed and which was deleted: resource
-// versions 10 to 14.
+// versions 10 to 14. Two Jobs were deleted, too, at 11.
 func writeChanges(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{})
@@ -86,6 +88,17 @@ func writeChanges(t *testing.T, path string) {
 		store.Batch{RV: "12", Changes: []store.Change{{Object: probed}}},
 		store.Batch{RV: "13", Changes: []store.Change{{Object: updated}}},
 		store.Batch{RV: "14", Changes: []store.Change{{Key: "a/app", RV: "14"}}})
+	once := &batchv1.Job{ObjectMeta: objectMeta("a", "once", "web")}
+	once.Labels[batchv1.ControllerUidLabel] = string(once.UID)
+	once.Finalizers = []string{metav1.FinalizerOrphanDependents}
+	once.DeletionTimestamp, once.DeletionGracePeriodSeconds = &metav1.Time{Time: now}, new(int64)
+	once.Spec.Selector = metav1.SetAsLabelSelector(labels.Set{batchv1.ControllerUidLabel: string(once.UID)})
+	once.Spec.Template.Labels = map[string]string{"app": "web", batchv1.ControllerUidLabel: string(once.UID), "controller-uid": string(once.UID)}
+	manual := once.DeepCopy()
+	manual.Name, manual.Spec.ManualSelector = "manual", new(true)
+	manual.Finalizers = append(manual.Finalizers, "example.com/kept")
+	writeScopeLog(t, db, store.Scope{Resource: "jobs.batch", Kind: batchv1.SchemeGroupVersion.WithKind("Job")}, []runtime.Object{once, manual},
+		store.Batch{RV: "11", Changes: []store.Change{{Key: "a/once", RV: "11"}, {Key: "a/manual", RV: "11"}}})
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -183,6 +196,9 @@ func TestHistoryOfShortLived(t *testing.T) {
 		if strings.Join(lines, ", ") != want {
 			t.Errorf("%q: %q, want %s; %s", args, lines, want, got.Err)
 		}
+	}
+	if got := say(t.Context(), "restore", "pods", "short", "--db", path); got.Code != 0 || !strings.Contains(got.Out, "\n  name: short\n") {
+		t.Errorf("restore: %+v", got)
 	}
 }
 

@@ -212,3 +212,30 @@ func TestPastIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreOfSeveralScopes checks what restore prints of objects whose changes several
+// scopes have, and that an object that only leaves one of them is not deleted.
+func TestRestoreOfSeveralScopes(t *testing.T) {
+	path, then := twoScopes(t)
+	at := then.Format(time.RFC3339Nano)
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		want string // in the output or the error
+	}{
+		"of one scope":            {[]string{"pods", "db"}, 0, "\n    app: db\n"},
+		"of both":                 {[]string{"pods", "same"}, 0, "\n    app: web\n"},
+		"no longer matches":       {[]string{"pods", "web"}, 1, `pods "a/web" is there; --at prints`},
+		"before it was changed":   {[]string{"pods", "web", "--at", at}, 0, "\n    app: web\n"},
+		"before it was created":   {[]string{"pods", "new", "--at", at}, 1, `pods "new" was not there at ` + at + ": it was created at 2"},
+		"there, then and now":     {[]string{"pods", "web", "--at", "16"}, 0, "\n    app: db\n"},
+		"in no namespace of such": {[]string{"pods", "db", "-n", "b"}, 1, `no deletion of pods "b/db" is known: the log begins at 2`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := sayAt(t.Context(), time.Now(), append([]string{"restore", "--db", path}, tt.args...)...)
+			if got.Code != tt.code || !strings.Contains(got.Out+got.Err, tt.want) || strings.Count(got.Err, "\n") > 1+tt.code {
+				t.Errorf("%+v, want %d, %s", got, tt.code, tt.want)
+			}
+		})
+	}
+}
