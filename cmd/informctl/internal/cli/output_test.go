@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
@@ -111,6 +112,37 @@ func TestListIsWholeAndOrdered(t *testing.T) {
 	}
 	if len(want) != 0 {
 		t.Errorf("%d pods are missing", len(want))
+	}
+}
+
+// TestDocumentsAreThoseOfKubectl checks that a List and a single object are printed byte
+// for byte as kubectl's printers print them.
+func TestDocumentsAreThoseOfKubectl(t *testing.T) {
+	path := podFile(t, smallPod)
+	for _, format := range []string{"json", "yaml", "kyaml"} {
+		for _, args := range [][]string{{"dump", "pods"}, {"dump", "pods", "-n", "none"}, {"query", "pods", "pod-0"}} {
+			args = append(args, "--db", path, "-o", format)
+			got := run(t, args...)
+			content, err := yaml.YAMLToJSON(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			obj, _, err := unstructured.UnstructuredJSONScheme.Decode(content, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := genericclioptions.NewJSONYamlPrintFlags().ToPrinter(format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want bytes.Buffer
+			if err := p.PrintObj(obj, &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want.String(), string(got)); diff != "" {
+				t.Errorf("%q (-want +got):\n%s", args, diff)
+			}
+		}
 	}
 }
 

@@ -1,12 +1,14 @@
 package printer
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 
 	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml/kyaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
@@ -14,37 +16,44 @@ import (
 // OneByOne returns the printer of a format that is no table for objects that come one by
 // one, nil for a table. With events, columns have one for the event.
 func (f *Flags) OneByOne(events bool) Printer {
-	form, argument, _ := strings.Cut(f.Format, "=")
-	switch form {
-	case "jsonpath":
+	switch {
+	case f.path != nil:
+		p := &pathPrinter{jsonPath: f.path.ofOne()}
 		return changePrinter(func(o Object, content map[string]any) ([]byte, error) {
 			var text strings.Builder
-			err := (&jsonPath{template: argument}).printer(false).(*pathPrinter).apply(&text, content)
+			err := p.apply(&text, content)
 			return o.line(text.String()), err
 		})
-	case "go-template":
+	case f.template != nil:
+		p := &templatePrinter{goTemplate: f.template.ofOne()}
 		return changePrinter(func(o Object, content map[string]any) ([]byte, error) {
-			text, err := (&templatePrinter{goTemplate: &goTemplate{text: argument}}).apply(content)
+			text, err := p.apply(content)
 			return o.line(string(text)), err
 		})
-	case "name":
+	case f.columns != nil:
+		f.columns.noHeaders, f.columns.events = f.NoHeaders, events
+		return f.columns
+	case f.Format == "name":
 		return changePrinter(func(o Object, _ map[string]any) ([]byte, error) {
 			name, err := nameList{}.Render(o)
-			return o.line(strings.TrimSuffix(string(name.text), "\n")), err
+			return o.line(string(name.text)), err
 		})
-	case "json":
+	case f.Format == "json":
 		return changePrinter(func(o Object, content map[string]any) ([]byte, error) {
 			line, err := json.Marshal(o.document(content))
 			return append(line, '\n'), err
 		})
-	case "yaml":
+	case f.Format == "yaml":
 		return changePrinter(func(o Object, content map[string]any) ([]byte, error) {
 			text, err := yaml.Marshal(o.document(content))
 			return append([]byte("---\n"), text...), err
 		})
-	case "custom-columns":
-		f.columns.noHeaders, f.columns.events = f.NoHeaders, events
-		return f.columns
+	case f.Format == "kyaml":
+		return changePrinter(func(o Object, content map[string]any) ([]byte, error) {
+			var text bytes.Buffer
+			err := (&kyaml.Encoder{}).FromObject(o.document(content), &text)
+			return text.Bytes(), err
+		})
 	}
 	return nil
 }
@@ -58,6 +67,7 @@ type changeDocument struct {
 
 // line returns a line of text, behind the event if there is one.
 func (o Object) line(text string) []byte {
+	text = strings.TrimSuffix(text, "\n")
 	if o.Event == "" {
 		return []byte(text + "\n")
 	}

@@ -1,6 +1,7 @@
 package printer
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -14,7 +15,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
-// columns prints -o custom-columns= in the same way as kubectl. kubectl's printer would
+// columns prints -o custom-columns in the same way as kubectl. kubectl's printer would
 // double the size of the program and its start-up time. The texts of all rows are held
 // until the end, because they determine the widths.
 type columns struct {
@@ -36,18 +37,42 @@ func parseColumns(spec string) (*columns, error) {
 		if !ok || header == "" || path == "" {
 			return nil, fmt.Errorf("%q is not HEADER:PATH", part)
 		}
-		path = strings.TrimSuffix(strings.TrimPrefix(path, "{"), "}")
-		if strings.ContainsAny(path, "{}") {
-			return nil, fmt.Errorf("%q: a path is one expression", part)
-		}
-		path = "{." + strings.TrimPrefix(path, ".") + "}"
-		if _, err := newTemplate(path); err != nil {
+		if err := c.add(header, path); err != nil {
 			return nil, fmt.Errorf("%q: %w", part, err)
 		}
-		c.managed = c.managed || !besidesManagedFields.MatchString(path)
-		c.headers, c.paths = append(c.headers, header), append(c.paths, path)
 	}
 	return c, nil
+}
+
+// parseColumnsFile parses a line of headers and a line of paths.
+func parseColumnsFile(text string) (*columns, error) {
+	first, rest, _ := strings.Cut(text, "\n")
+	second, _, _ := strings.Cut(rest, "\n")
+	headers, paths := strings.Fields(first), strings.Fields(second)
+	if len(headers) == 0 || len(headers) != len(paths) {
+		return nil, fmt.Errorf("it has %d headers in the first line and %d paths in the second", len(headers), len(paths))
+	}
+	c := &columns{}
+	for i, path := range paths {
+		if err := c.add(headers[i], path); err != nil {
+			return nil, fmt.Errorf("%q: %w", path, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *columns) add(header, path string) error {
+	path = strings.TrimSuffix(strings.TrimPrefix(path, "{"), "}")
+	if strings.ContainsAny(path, "{}") {
+		return errors.New("a path is one expression")
+	}
+	path = "{." + strings.TrimPrefix(path, ".") + "}"
+	if _, err := newTemplate(path); err != nil {
+		return err
+	}
+	c.managed = c.managed || !besidesManagedFields.MatchString(path)
+	c.headers, c.paths = append(c.headers, header), append(c.paths, path)
+	return nil
 }
 
 func (c *columns) Needs() source.Depth { return source.Record }

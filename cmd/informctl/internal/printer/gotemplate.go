@@ -83,9 +83,14 @@ func perItem(text string) *goTemplate {
 // not to a List.
 func (t *goTemplate) printer(one bool) Printer {
 	if one {
-		t = &goTemplate{text: t.whole, each: true}
+		t = t.ofOne()
 	}
 	return &templatePrinter{goTemplate: t, items: []any{}}
+}
+
+// ofOne returns the template as it is applied to an object.
+func (t *goTemplate) ofOne() *goTemplate {
+	return &goTemplate{whole: t.whole, text: t.whole, each: true}
 }
 
 type templatePrinter struct {

@@ -25,6 +25,7 @@ type jsonPath struct {
 	template string
 	mode     pathMode
 	tail     string // TEXT
+	asJSON   bool   // results are printed as a list in JSON
 }
 
 type pathMode uint8
@@ -89,9 +90,14 @@ func balanced(body string) bool {
 // not to a List.
 func (p *jsonPath) printer(one bool) Printer {
 	if one {
-		p = &jsonPath{text: p.text, template: p.text, mode: onlyObject}
+		p = p.ofOne()
 	}
 	return &pathPrinter{jsonPath: p, items: []any{}}
+}
+
+// ofOne returns the template as it is applied to an object.
+func (p *jsonPath) ofOne() *jsonPath {
+	return &jsonPath{text: p.text, template: p.text, mode: onlyObject, asJSON: p.asJSON}
 }
 
 type pathPrinter struct {
@@ -137,6 +143,7 @@ func (p *pathPrinter) apply(w io.Writer, value any) error {
 	if err != nil {
 		return err
 	}
+	template.EnableJSONOutput(p.asJSON)
 	results, err := template.FindResults(value)
 	if err != nil {
 		return fmt.Errorf("apply jsonpath: %w", err)

@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -55,18 +58,21 @@ type Flags struct {
 	labelColumns []string
 	objects      *genericclioptions.JSONYamlPrintFlags
 
-	path     *jsonPath   // of -o jsonpath=
-	template *goTemplate // of -o go-template=
-	columns  *columns    // of -o custom-columns=
+	path     *jsonPath   // of -o jsonpath
+	template *goTemplate // of -o go-template
+	columns  *columns    // of -o custom-columns
 }
 
 // PlainFormats are the formats without a template.
-var PlainFormats = []string{"table", "wide", "json", "yaml", "name"}
+var PlainFormats = []string{"table", "wide", "json", "yaml", "kyaml", "name"}
 
 // ObjectFormats are what a shell completes -o to, for commands that print objects.
-var ObjectFormats = slices.Concat(PlainFormats, []string{"jsonpath=", "go-template=", "custom-columns="})
+var ObjectFormats = slices.Concat(PlainFormats, []string{
+	"jsonpath=", "jsonpath-as-json=", "jsonpath-file=", "go-template=", "go-template-file=", "custom-columns=", "custom-columns-file=",
+})
 
-const formats = "table, wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEADER:PATH,..."
+const formats = "table, wide, json, yaml, kyaml, name, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, jsonpath-file=FILE, " +
+	"go-template=TEMPLATE, go-template-file=FILE, custom-columns=HEADER:PATH,..., custom-columns-file=FILE"
 
 // Add adds all flags.
 func (f *Flags) Add(cmd *cobra.Command) {
@@ -86,30 +92,61 @@ func (f *Flags) AddForms(cmd *cobra.Command) {
 }
 
 // Complete checks the format. A template is applied to the List, as in kubectl.
-func (f *Flags) Complete(cmd *cobra.Command) (err error) {
+func (f *Flags) Complete(cmd *cobra.Command) error {
 	form, argument, hasArgument := strings.Cut(f.Format, "=")
+	known, err := f.Format == "" || slices.Contains(PlainFormats, f.Format), error(nil)
+	if hasArgument {
+		known, err = f.parse(form, argument)
+	}
 	switch {
-	case hasArgument && form == "jsonpath":
-		f.path, err = parseJSONPath(argument)
-	case hasArgument && form == "go-template":
-		f.template, err = parseGoTemplate(argument)
-	case hasArgument && form == "custom-columns":
-		f.columns, err = parseColumns(argument)
-	case f.Format != "" && !slices.Contains(PlainFormats, f.Format):
-		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", f.Format, formats)
-	}
-	if err != nil {
+	case err != nil:
 		return cmdutil.Usagef(cmd, "--output %s: %w", f.Format, err)
-	}
-	if f.Count && f.Format != "" && f.Format != "table" {
+	case !known:
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", f.Format, formats)
+	case f.Count && f.Format != "" && f.Format != "table":
 		return cmdutil.Usagef(cmd, "--count prints a number, which -o %s does not change; leave one of them out", form)
 	}
 	return nil
 }
 
+// parse parses the argument of a format that has one, or what is in the file that it
+// names. It returns false for an unknown format.
+func (f *Flags) parse(form, argument string) (known bool, err error) {
+	text := argument
+	if slices.Contains([]string{"jsonpath-file", "go-template-file", "custom-columns-file"}, form) {
+		content, err := os.ReadFile(argument)
+		if err != nil {
+			return true, err
+		}
+		text = string(content)
+	}
+	switch form {
+	case "jsonpath", "jsonpath-file":
+		f.path, err = parseJSONPath(text)
+	case "jsonpath-as-json":
+		if f.path, err = parseJSONPath(text); err == nil {
+			f.path = &jsonPath{text: text, template: text, asJSON: true}
+		}
+	case "go-template", "go-template-file":
+		f.template, err = parseGoTemplate(text)
+	case "custom-columns":
+		f.columns, err = parseColumns(text)
+	case "custom-columns-file":
+		f.columns, err = parseColumnsFile(text)
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
 // Whole reports whether the format prints more of an object than its metadata.
 func (f *Flags) Whole() bool {
-	return f.path != nil || f.template != nil || f.columns != nil || f.Format == "json" || f.Format == "yaml"
+	return f.path != nil || f.template != nil || f.columns != nil || f.isDocument()
+}
+
+// isDocument reports whether the format is JSON or YAML.
+func (f *Flags) isDocument() bool {
+	return slices.Contains([]string{"json", "yaml", "kyaml"}, f.Format)
 }
 
 // IsTable reports whether the format is a table.
@@ -135,12 +172,14 @@ func (f *Flags) Printer(one bool) Printer {
 	case f.columns != nil:
 		f.columns.noHeaders = f.NoHeaders
 		return f.columns
-	case one && (f.Format == "json" || f.Format == "yaml"):
+	case one && f.isDocument():
 		return oneObject{objectRenderer{f.objects, f.Format}}
 	case f.Format == "json":
 		return &jsonList{objectRenderer: objectRenderer{f.objects, "json"}}
 	case f.Format == "yaml":
 		return &yamlList{objectRenderer: objectRenderer{f.objects, "yaml"}}
+	case f.Format == "kyaml":
+		return &kyamlList{objectRenderer: objectRenderer{f.objects, "kyaml"}}
 	}
 	return nameList{}
 }
@@ -172,8 +211,16 @@ func (r objectRenderer) text(o Object, prefix string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m, err := meta.Accessor(o.Object); err == nil && !r.flags.ShowManagedFields {
+		m.SetManagedFields(nil)
+	}
+	// The printer of JSON takes the fields of a Go type in the order of the type.
+	content, err := Content(o.Object)
+	if err != nil {
+		return nil, err
+	}
 	var buf bytes.Buffer
-	if err := p.PrintObj(o.Object, &buf); err != nil {
+	if err := p.PrintObj(&unstructured.Unstructured{Object: content}, &buf); err != nil {
 		return nil, err
 	}
 	lines := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
@@ -288,6 +335,42 @@ func (p *yamlList) End(w io.Writer) error {
 		empty = " []"
 	}
 	_, err := io.WriteString(w, empty+"\nkind: List\nmetadata:\n  resourceVersion: \"\"\n")
+	return err
+}
+
+// kyamlList does the same as KYAML.
+type kyamlList struct {
+	objectRenderer
+	printed bool
+}
+
+func (p *kyamlList) Begin(w io.Writer) error {
+	_, err := io.WriteString(w, "---\n{\n  apiVersion: \"v1\",\n  items: [")
+	return err
+}
+
+func (p *kyamlList) Render(o Object) (Piece, error) {
+	const indent = "  "
+	text, err := p.text(o, indent)
+	return Piece{text: bytes.TrimPrefix(text, []byte("---\n"+indent))}, err
+}
+
+func (p *kyamlList) Emit(w io.Writer, pieces []Piece) error {
+	for _, piece := range pieces {
+		separator := ", "
+		if !p.printed {
+			separator = ""
+		}
+		p.printed = true
+		if _, err := fmt.Fprintf(w, "%s%s", separator, piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *kyamlList) End(w io.Writer) error {
+	_, err := io.WriteString(w, "],\n  kind: \"List\",\n  metadata: {\n    resourceVersion: \"\",\n  },\n}\n")
 	return err
 }
 

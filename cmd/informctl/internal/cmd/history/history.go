@@ -106,7 +106,7 @@ process that keeps the file is there.`),
 	flags.StringArrayVar(&o.onlyTexts, "only", nil, "Only updates of these fields: `PATHS` as CHANGES has them, separated by commas.")
 	flags.StringArrayVar(&o.excludedTexts, "exclude", nil, "Without these fields, and updates of nothing else: `PATHS` as CHANGES has them, separated by commas.")
 	flags.IntVar(&o.tail, "tail", 0, "Only the newest changes, so many of them.")
-	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
+	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: "+strings.Join(printer.PlainFormats, ", ")+".")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
 	complete.Objects(&o.selection, cmd, printer.PlainFormats...)
 	return cmd

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml/kyaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
@@ -178,7 +179,7 @@ func (o *options) lines(w io.Writer, found []loggedChange) error {
 	for _, c := range found {
 		var err error
 		switch o.output {
-		case "json", "yaml":
+		case "json", "yaml", "kyaml":
 			err = o.printDocument(w, c)
 		case "name":
 			_, err = fmt.Fprintln(w, c.kind+"/"+c.Name)
@@ -198,8 +199,11 @@ func (o *options) printDocument(w io.Writer, c loggedChange) error {
 	if err != nil {
 		return source.Item{View: c.scope, Namespace: c.Namespace, Name: c.Name}.Wrap(err)
 	}
-	if o.output == "json" {
+	switch o.output {
+	case "json":
 		return json.NewEncoder(w).Encode(d)
+	case "kyaml":
+		return (&kyaml.Encoder{}).FromObject(d, w)
 	}
 	b, err := yaml.Marshal(d)
 	if err == nil {
