@@ -553,9 +553,13 @@ func TestQueryWatch(t *testing.T) {
 		"": {
 			"NAME READY STATUS RESTARTS AGE\none 0/1 0 10d\n", "one 0/1 0 10d\n", "three 0/1 0 10d\n", "one 0/1 0 10d\n",
 		},
-		"name":                            {"pod/one\n", "pod/one\n", "pod/three\n", "pod/one\n"},
-		"jsonpath={.spec.nodeName}":       {"node-1\n", "node-2\n", "node-1\n", "node-2\n"},
-		"custom-columns=N:.spec.nodeName": {"N\nnode-1\n", "node-2\n", "node-1\n", "node-2\n"},
+		"name":                             {"pod/one\n", "pod/one\n", "pod/three\n", "pod/one\n"},
+		"jsonpath={.spec.nodeName}":        {"node-1\n", "node-2\n", "node-1\n", "node-2\n"},
+		"custom-columns=N:.spec.nodeName":  {"N\nnode-1\n", "node-2\n", "node-1\n", "node-2\n"},
+		"go-template={{.spec.nodeName}}\n": {"node-1\n", "node-2\n", "node-1\n", "node-2\n"},
+		"jsonpath-as-json={.spec.nodeName}": {
+			"[\n\"node-1\"\n]\n", "[\n\"node-2\"\n]\n", "[\n\"node-1\"\n]\n", "[\n\"node-2\"\n]\n",
+		},
 	} {
 		t.Run(form, func(t *testing.T) {
 			p := runProcess(t, pod("a", "one", "web"), pod("a", "two", "db"))
@@ -568,13 +572,13 @@ func TestQueryWatch(t *testing.T) {
 			changed := pod("a", "one", "web")
 			changed.Spec.NodeName = "node-2"
 			p.update(t, changed)
-			got = append(got, w.next(t, 1))
+			got = append(got, w.next(t, strings.Count(want[1], "\n")))
 			p.create(t, pod("a", "three", "web"))
-			got = append(got, w.next(t, 1))
+			got = append(got, w.next(t, strings.Count(want[1], "\n")))
 			left := changed.DeepCopy()
 			left.Labels["app"] = "db"
 			p.update(t, left)
-			got = append(got, w.next(t, 1))
+			got = append(got, w.next(t, strings.Count(want[1], "\n")))
 			if diff := cmp.Diff(squeezed(want), squeezed(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s\n%s", diff, got)
 			}
@@ -598,5 +602,26 @@ func TestQueryWatch(t *testing.T) {
 	}
 	if code := <-w.code; code != 1 || strings.Count(w.errs.String(), "\n") != 1 {
 		t.Errorf("without a file: exit code %d, %q", code, w.errs.String())
+	}
+}
+
+// TestQueryWatchOnly checks that query --watch-only leaves out what is there.
+func TestQueryWatchOnly(t *testing.T) {
+	p := runProcess(t, pod("a", "one", "web"))
+	w := following(t, "query", "pods", "--watch-only", "-o", "name", "--db", p.path)
+	line := make(chan string)
+	go func() { line <- w.next(t, 1) }()
+	for i := 0; ; i++ {
+		p.create(t, pod("a", fmt.Sprint("new-", i), "web")) // until the command follows
+		select {
+		case got := <-line:
+			if !strings.HasPrefix(got, "pod/new-") {
+				t.Errorf("the first line is %q", got)
+			}
+			w.stop()
+			w.ends(t, 0, "")
+			return
+		default:
+		}
 	}
 }

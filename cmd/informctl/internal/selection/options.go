@@ -38,6 +38,8 @@ type Options struct {
 	Indexes       []string
 	Wanted        []resources.Wanted
 
+	IgnoreNotFound bool // a name that is not there is no error
+
 	Filter Filter
 	Sieve  Sieve
 
@@ -152,6 +154,11 @@ func (o *Options) OpenAt(ctx context.Context) (*source.Database, error) {
 		return nil, err
 	}
 	return db.At(o.At), nil
+}
+
+// IsNamed reports whether every object that is selected has its name in the options.
+func (o *Options) IsNamed() bool {
+	return !slices.ContainsFunc(o.Wanted, func(w resources.Wanted) bool { return len(w.Names) == 0 })
 }
 
 // IsOne reports whether the items are the object of one NAME. Several namespaces may have

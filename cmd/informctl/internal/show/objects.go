@@ -38,10 +38,14 @@ func Objects(ctx context.Context, o *selection.Options) error {
 	if err := o.Explain(chosen.Views); err != nil {
 		return err
 	}
-	for _, name := range chosen.Missing {
-		failures = append(failures, o.NotFound(name, db.Path))
+	if !o.IgnoreNotFound {
+		for _, name := range chosen.Missing {
+			failures = append(failures, o.NotFound(name, db.Path))
+		}
 	}
 	switch {
+	case len(result.Items) == 0 && !o.Format.Count && o.IgnoreNotFound && o.IsNamed():
+		return o.Env.Incomplete(failures)
 	case len(result.Items) == 0 && !o.Format.Count && len(failures) == 0:
 		o.Env.Note("nothing found in %s", db.Path)
 	case len(result.Items) > 0 && result.Unsorted:

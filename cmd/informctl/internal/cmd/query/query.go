@@ -16,7 +16,7 @@ import (
 func NewCommand(e cmdutil.Env) *cobra.Command {
 	o := &selection.Options{Env: e}
 	var text selection.SieveFlags
-	var watch bool
+	var watch, watchOnly bool
 	cmd := &cobra.Command{
 		Use:     "query [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Aliases: []string{"get"}, // as kubectl has it
@@ -59,12 +59,13 @@ that is neither adds nothing, and is an error if there is no other.
 
 With --watch, what is there is followed by each change of what is selected, as in
 kubectl: an object as it is now, and a last time when it is deleted or no longer
-selected. watch says which of these it was.
+selected. watch says which of these it was. --watch-only leaves out what is there.
 
 The output is that of dump, except that the only object with a single NAME is printed
 without a List around it, as in kubectl; a List is empty where nothing matches. A NAME
 that is not there is an error, which ends it with 1 when what is there has been
-printed. A file that a live process holds is read as dump reads it.
+printed, unless --ignore-not-found is given. A file that a live process holds is read as
+dump reads it.
 
 RESOURCE is a plural, a singular, a kind, a short name or the category "all". Those of
 custom resources are known if the file holds their definitions.`),
@@ -88,8 +89,8 @@ custom resources are known if the file holds their definitions.`),
 					return err
 				}
 			}
-			if watch {
-				return watchObjects(o, cmd)
+			if watch || watchOnly {
+				return watchObjects(o, cmd, !watchOnly)
 			}
 			return show.Objects(cmd.Context(), o)
 		},
@@ -99,6 +100,8 @@ custom resources are known if the file holds their definitions.`),
 	cmd.Flags().StringArrayVar(&o.Indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
 	o.Sieve.Add(cmd, &text)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on with what is changed, until interrupted.")
+	cmd.Flags().BoolVar(&watchOnly, "watch-only", false, "What is changed from now on, until interrupted, without what is there.")
+	cmd.Flags().BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "A NAME that is not there is no error; where none is, nothing is printed.")
 	complete.Objects(o, cmd, printer.ObjectFormats...)
 	return cmd
 }
@@ -106,8 +109,8 @@ custom resources are known if the file holds their definitions.`),
 // notWatched are the flags that make no sense for what comes one by one.
 var notWatched = []string{"at", "not-older-than", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "explain"}
 
-// watchObjects prints what is there and then what is changed.
-func watchObjects(o *selection.Options, cmd *cobra.Command) error {
+// watchObjects prints what is changed, and what is there before that if initial is set.
+func watchObjects(o *selection.Options, cmd *cobra.Command, initial bool) error {
 	for _, name := range notWatched {
 		if cmd.Flags().Changed(name) {
 			return cmdutil.Usagef(cmd, "--watch and --%s do not go together", name)
@@ -115,7 +118,7 @@ func watchObjects(o *selection.Options, cmd *cobra.Command) error {
 	}
 	ctx, stop := cmdutil.Interruptible(cmd.Context())
 	defer stop()
-	return (&show.Changes{Selection: *o, Initial: true, Plain: true}).Run(ctx)
+	return (&show.Changes{Selection: *o, Initial: initial, Plain: true}).Run(ctx)
 }
 
 // completeGroups checks that the summary supports the format.
