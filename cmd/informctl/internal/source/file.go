@@ -18,6 +18,7 @@ func isInLog(s store.Reader, scope store.Scope, at store.Place) error {
 	_, err := s.Keys(store.Query{At: at, Limit: 1})
 	state, stateErr := s.History()
 	isAhead := errors.Is(err, store.ErrAhead)
+	var begins time.Time
 	switch {
 	case err == nil || stateErr != nil:
 		return err
@@ -31,10 +32,11 @@ func isInLog(s store.Reader, scope store.Scope, at store.Place) error {
 		err = fmt.Errorf("%s: no state of %s was stored whole: it is inside what was written at once, or inside a list, or an object could not be stored then",
 			scope, momentText(at))
 	default:
+		begins = state.Oldest.Time
 		err = fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
 			scope, momentText(at), FromThen(state.Oldest.Time), cmp.Or(state.Oldest.RV, cmdutil.NoValue))
 	}
-	return &absentError{err}
+	return &absentError{err, begins}
 }
 
 // rewind makes the description that of the moment of the view, with its own number of

@@ -1,15 +1,28 @@
 package source
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/informctl/informctl/store"
 )
 
 // absentError says why a scope has no state at a moment. Its text names the scope.
-type absentError struct{ error }
+type absentError struct {
+	error
+	begins time.Time // of the log, zero if that is not why
+}
+
+// rank orders the errors that say where a log begins before others.
+func (e *absentError) rank() int {
+	if e.begins.IsZero() {
+		return 1
+	}
+	return 0
+}
 
 // Unread are the errors of scopes whose objects cannot be read, while others can.
 type Unread struct{ Errs []UnreadScope }
@@ -45,22 +58,26 @@ func (u *Unread) Join(others Unread) {
 	}
 }
 
-// maxNamed is how many resources without a state at a moment are named one by one.
-const maxNamed = 3
-
-// Lines returns the errors for a person, one for all of many resources without a state.
+// Lines returns the errors for a person, one for all resources without a state.
 func (u *Unread) Lines() (lines []error) {
-	var all []error
+	var all []*absentError
 	for _, e := range u.Errs {
 		var absent *absentError
 		if errors.As(e.Err, &absent) {
-			all = append(all, e.Err)
+			all = append(all, absent)
 			continue
 		}
 		lines = append(lines, e.Err)
 	}
-	if len(all) > maxNamed {
-		all = []error{fmt.Errorf("%d resources are left out, which have no state at that moment, such as %w", len(all), all[0])}
+	switch len(all) {
+	case 0:
+		return lines
+	case 1:
+		return append(lines, all[0])
 	}
-	return append(lines, all...)
+	// Of the logs that begin too late, the first says how far back there is a state.
+	first := slices.MinFunc(all, func(a, b *absentError) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.begins.Compare(b.begins))
+	})
+	return append(lines, fmt.Errorf("%d resources are left out, which have no state at that moment, such as %w", len(all), first))
 }
