@@ -5,19 +5,35 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/store"
 )
 
 // maxListed is how many resources an error lists for an unknown one, and maxSuggested how
 // many of more than those.
 const maxListed, maxSuggested = 10, 3
 
+// UnknownError is the error of a resource that is not there.
+type UnknownError struct{ text string }
+
+func (e *UnknownError) Error() string { return e.text }
+
 // Unknown returns the error for a resource that is not among names, which are sorted.
 // where says where they are, as "FILE holds", and all what prints all of them.
 func Unknown(resource, where string, names []string, all string) error {
-	if len(names) <= maxListed {
-		return fmt.Errorf("unknown resource %q; %s %s", resource, where, cmp.Or(strings.Join(names, ", "), "nothing"))
+	return &UnknownError{unknown(resource, where, names, all)}
+}
+
+func unknown(resource, where string, names []string, all string) string {
+	if Is(store.Scope{Resource: "secrets", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}}, resource) {
+		return where + " no Secrets, which are written only with a key: informctl run secrets --key-file FILE"
 	}
-	return fmt.Errorf("unknown resource %q; %s %d, of which the closest are %s; %s prints all",
+	if len(names) <= maxListed {
+		return fmt.Sprintf("unknown resource %q; %s %s", resource, where, cmp.Or(strings.Join(names, ", "), "nothing"))
+	}
+	return fmt.Sprintf("unknown resource %q; %s %d, of which the closest are %s; %s prints all",
 		resource, where, len(names), strings.Join(closest(resource, names)[:maxSuggested], ", "), all)
 }
 

@@ -1,11 +1,13 @@
 package selection
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 )
@@ -16,6 +18,7 @@ type Chosen struct {
 	Views   []*source.View
 	Unread  source.Unread
 	Missing []string // named objects that do not exist, such as pods "a"
+	Unknown []error  // of resources that are not there, beside others that are
 
 	// States that are not the latest: of objects that a later scope holds, and of others
 	// that one covers.
@@ -52,6 +55,10 @@ func (o *Options) Choose(db *source.Database) (out Chosen, err error) {
 	views := map[string]*source.View{}
 	for _, want := range o.Wanted {
 		infos, err := db.Find(want.Resource)
+		if errors.As(err, new(*resources.UnknownError)) && len(o.Wanted) > 1 {
+			out.Unknown = append(out.Unknown, err)
+			continue
+		}
 		if err != nil {
 			return out, err
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
@@ -24,7 +25,7 @@ func Objects(ctx context.Context, o *selection.Options) error {
 		return err
 	}
 	source.NoteClusters(o.Env, db.Path, source.InfosOf(chosen.Views))
-	failures := chosen.Unread.Lines()
+	failures := slices.Concat(chosen.Unread.Lines(), chosen.Unknown)
 	if len(failures) > 0 && len(chosen.Views) == 0 {
 		return o.Env.Incomplete(failures)
 	}

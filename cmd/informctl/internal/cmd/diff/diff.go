@@ -192,7 +192,7 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 		}
 	}
 	for i, db := range dbs {
-		if sides[i], err = o.selection.Choose(db); err != nil {
+		if sides[i], err = o.choose(db); err != nil {
 			return false, err
 		}
 		if errs := sides[i].Unread.Errs; len(errs) > 0 {
@@ -232,6 +232,15 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 	return d.added+d.removed+d.changed > 0, err
 }
 
+// choose chooses from a file, which has to hold every resource.
+func (o *options) choose(db *source.Database) (selection.Chosen, error) {
+	chosen, err := o.selection.Choose(db)
+	if err == nil && len(chosen.Unknown) > 0 {
+		err = chosen.Unknown[0]
+	}
+	return chosen, err
+}
+
 // chooseBoth chooses from two states of one file. A scope that only one of them can be
 // read of is left out of both, and added to unread: all of its objects would differ.
 func (o *options) chooseBoth(a, b *source.Database, unread *source.Unread) (sides [2]selection.Chosen, err error) {
@@ -239,7 +248,7 @@ func (o *options) chooseBoth(a, b *source.Database, unread *source.Unread) (side
 	defer func() { o.selection.Skipped = before }()
 	for {
 		for i, db := range []*source.Database{a, b} {
-			if sides[i], err = o.selection.Choose(db); err != nil {
+			if sides[i], err = o.choose(db); err != nil {
 				return sides, err
 			}
 		}
