@@ -102,7 +102,8 @@ func (f *Flags) Complete(cmd *cobra.Command) error {
 	case err != nil:
 		return cmdutil.Usagef(cmd, "--output %s: %w", f.Format, err)
 	case !known:
-		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", f.Format, formats)
+		known, _ := cmdutil.Listed(f.Format, ObjectFormats)
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", f.Format, known)
 	case f.Count && f.Format != "" && f.Format != "table":
 		return cmdutil.Usagef(cmd, "--count prints a number, which -o %s does not change; leave one of them out", form)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
@@ -171,7 +170,7 @@ func (o *Options) Open(db *source.Database, infos []store.Info, unread *source.U
 	unread.Join(opened.Unread)
 	LinkOverlaps(views)
 	if len(left) > 0 && len(views)+len(opened.Unread.Errs) == 0 {
-		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
+		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, cmdutil.Some(left))
 	}
 	for _, scope := range left {
 		o.Env.Note("%s: left out, its first list is not complete; %s", scope, cmdutil.Completes)
@@ -187,7 +186,7 @@ func (o *Options) Open(db *source.Database, infos []store.Info, unread *source.U
 	}
 	for _, v := range views {
 		if !slices.Contains(able, v) {
-			o.Env.Note("%s: left out, its indexes are %s", v.Info.Scope, indexNames(v))
+			o.Env.Note("%s: left out, its indexes are %s", v.Info.Scope, indexNames(v, o.Indexes[0]))
 		}
 	}
 	return able, nil

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/internal/secret"
@@ -67,7 +68,7 @@ func (f Filter) candidates(v *source.View) ([]string, error) {
 	for _, spec := range f.indexes {
 		name, value, ok := findIndex(v, spec)
 		if !ok {
-			return nil, fmt.Errorf("%s has no index %q; there are %s%s", v.Info.Scope, indexName(spec), indexNames(v), instead(spec))
+			return nil, fmt.Errorf("%s has no index %q; there are %s%s", v.Info.Scope, indexName(spec), indexNames(v, spec), instead(spec))
 		}
 		if !slices.ContainsFunc(v.Info.Indexes, func(i store.IndexInfo) bool { return i.Name == name && mayLookUp(v, i) }) {
 			return nil, fmt.Errorf("%s: index %q may contain values of Secrets, which --show-secrets is for", v.Info.Scope, name)
@@ -209,7 +210,8 @@ func hasIndexes(v *source.View, specs []string) bool {
 	return true
 }
 
-func indexNames(v *source.View) string {
+// indexNames returns the names of indexes, those that are close to NAME=VALUE of many.
+func indexNames(v *source.View, spec string) string {
 	names := make([]string, 0, len(v.Info.Indexes))
 	for _, idx := range v.Info.Indexes {
 		names = append(names, idx.Name)
@@ -217,7 +219,8 @@ func indexNames(v *source.View) string {
 	if len(names) == 0 {
 		return "none"
 	}
-	return strings.Join(names, ", ")
+	text, _ := cmdutil.Listed(indexName(spec), names)
+	return text
 }
 
 // indexName returns the probable index name in NAME=VALUE.

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -145,7 +144,7 @@ func haveOneHistory(views []watched) error {
 		names = append(names, name)
 	}
 	if names = slices.Compact(slices.Sorted(slices.Values(names))); len(names) > 1 {
-		return fmt.Errorf("want one resource of one cluster, since resource versions of several do not compare: %s", strings.Join(names, ", "))
+		return fmt.Errorf("want one resource of one cluster, since resource versions of several do not compare: %s", cmdutil.Some(names))
 	}
 	return nil
 }

@@ -86,7 +86,8 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 			for _, s := range mine {
 				names = append(names, s.Scope.Resource)
 			}
-			return nil, fmt.Errorf("%s is not published in this database; there are %s", name, strings.Join(names, ", "))
+			text, _ := cmdutil.Listed(name, names)
+			return nil, fmt.Errorf("%s is not published in this database; there are %s", name, text)
 		}
 		out = append(out, mine[at])
 	}

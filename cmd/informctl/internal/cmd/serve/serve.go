@@ -5,7 +5,6 @@ package serve
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -166,14 +165,17 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 	default:
 		return h, fmt.Errorf("%s has no objects to serve", o.file.Path)
 	}
-	for _, err := range absent {
-		o.env.Note("not served: %s", cmdutil.OneLine(err))
+	switch {
+	case len(absent) == 1:
+		o.env.Note("not served: %s", cmdutil.OneLine(absent[0]))
+	case len(absent) > 1:
+		o.env.Note("not served: %d resources, such as %s", len(absent), cmdutil.OneLine(absent[0]))
 	}
 	if n := len(moved) - maxNamed; n > 0 {
 		moved = append(moved[:maxNamed], fmt.Sprintf("and %d more", n))
 	}
 	if len(moved) > 0 {
-		o.env.Note("not of %s, but the newest states before it: %s", o.at.RV, strings.Join(moved, ", "))
+		o.env.Note("not of %s, but the newest states before it: %s", o.at.RV, cmdutil.Some(moved))
 	}
 	h.state = last.UTC().Format(time.RFC3339)
 	switch {

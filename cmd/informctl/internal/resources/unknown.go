@@ -1,0 +1,32 @@
+package resources
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/store"
+)
+
+// UnknownError is the error of a resource that is not there.
+type UnknownError struct{ text string }
+
+func (e *UnknownError) Error() string { return e.text }
+
+// Unknown returns the error for a resource that is not among names, which are sorted.
+// where says where they are, as "FILE holds", and all what prints all of them.
+func Unknown(resource, where string, names []string, all string) error {
+	return &UnknownError{unknown(resource, where, names, all)}
+}
+
+func unknown(resource, where string, names []string, all string) string {
+	if Is(store.Scope{Resource: "secrets", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}}, resource) {
+		return where + " no Secrets, which are written only with a key: informctl run secrets --key-file FILE"
+	}
+	text, whole := cmdutil.Listed(resource, names)
+	if !whole {
+		text += "; " + all + " prints all"
+	}
+	return fmt.Sprintf("unknown resource %q; %s %s", resource, where, text)
+}
