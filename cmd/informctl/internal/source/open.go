@@ -91,7 +91,7 @@ func OpenError(path string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: no such file; informctl run RESOURCE --db %s makes one", path, path)
 	case errors.Is(err, store.ErrLocked):
-		return lockedError(path)
+		return lockedError{path, holder(path)}
 	case errors.Is(err, store.ErrNotOurs) && isDirectory(path):
 		return fmt.Errorf("%s is a directory; an informctl cache is a regular file", path)
 	case errors.Is(err, store.ErrNotOurs):
@@ -107,21 +107,21 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// lockedError is the path of a file that another process holds.
-type lockedError string
+// lockedError is the error of a file that another process holds.
+type lockedError struct{ path, holder string }
 
 func (e lockedError) Error() string {
-	return string(e) + " is in use by another process; try again when that has ended"
+	return fmt.Sprintf("%s is in use by %s; try again when that has ended", e.path, e.holder)
 }
 
 func (lockedError) Is(target error) bool { return target == store.ErrLocked }
 
-// silentError is the path of a file that another process holds, which does not answer.
-type silentError string
+// silentError is the error of one that another process holds, which does not answer.
+type silentError struct{ path, holder string }
 
 func (e silentError) Error() string {
-	return fmt.Sprintf("%s is in use by another process, which does not answer at %s; inspect.Serve in it makes it answer, or try again when that has ended",
-		string(e), inspect.SocketPath(string(e)))
+	return fmt.Sprintf("%s is in use by %s, which does not answer at %s; inspect.Serve in it makes it answer, or try again when that has ended",
+		e.path, e.holder, inspect.SocketPath(e.path))
 }
 
 func (silentError) Is(target error) bool { return target == ErrNobody }
@@ -133,7 +133,7 @@ func Unanswered(path string, err error) error {
 	}
 	file, openErr := OpenFile(path, nil, time.Nanosecond)
 	if errors.Is(openErr, store.ErrLocked) {
-		return silentError(path)
+		return silentError{path, holder(path)}
 	}
 	if openErr == nil {
 		_ = file.Close()
@@ -168,7 +168,7 @@ func InUse(path string, err error, or string) error {
 	if !errors.Is(err, store.ErrLocked) {
 		return err
 	}
-	return fmt.Errorf("%s is in use by another process; end that first%s", path, or)
+	return fmt.Errorf("%s is in use by %s; end that first%s", path, holder(path), or)
 }
 
 // Open opens the file for reading, or queries the process that holds it, until ctx ends.
@@ -186,7 +186,7 @@ func (f *FileFlags) Open(ctx context.Context, showSecrets bool) (*Database, erro
 		}
 		// Other commands hold a file for a moment and do not serve queries.
 		if file, err = OpenFile(f.Path, f.Keys, 0); errors.Is(err, store.ErrLocked) {
-			return nil, silentError(f.Path)
+			return nil, silentError{f.Path, holder(f.Path)}
 		}
 	}
 	db, err := databaseOf(f.Path, showSecrets, file, err)
