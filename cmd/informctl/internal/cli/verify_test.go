@@ -125,7 +125,7 @@ func TestVerifyBesideObjects(t *testing.T) {
 			if _, err := os.Stat(out); err == nil {
 				t.Error("the snapshot is there")
 			}
-			for _, args := range [][]string{{"query", "pods"}, {"dump"}, {"wipe"}} {
+			for _, args := range [][]string{{"query", "pods"}, {"dump"}, {"wipe", "--yes"}} {
 				if got := say(t.Context(), append(args, "--db", path)...); got.Code != 0 {
 					t.Errorf("%s: %+v", args, got)
 				}
@@ -171,7 +171,11 @@ func TestVerifyFreelist(t *testing.T) {
 		t.Errorf("dump: %+v", got)
 	}
 	for _, command := range []string{"verify", "compact", "wipe"} {
-		if got := say(t.Context(), command, "--db", path); got.Code != 3 || !strings.Contains(got.Err, "sets such a file aside") {
+		args := []string{command, "--db", path}
+		if command == "wipe" {
+			args = append(args, "--yes")
+		}
+		if got := say(t.Context(), args...); got.Code != 3 || !strings.Contains(got.Err, "sets such a file aside") {
 			t.Errorf("%s: %+v", command, got)
 		}
 	}

@@ -24,8 +24,13 @@ type Terminal struct {
 
 // NewTerminal returns a Terminal that writes to out.
 func NewTerminal(out io.Writer) *Terminal {
-	f, ok := out.(*os.File)
-	return &Terminal{out: out, Is: ok && term.IsTerminal(int(f.Fd())), doing: "listing", things: "objects", every: 50 * time.Millisecond}
+	return &Terminal{out: out, Is: isTerminal(out), doing: "listing", things: "objects", every: 50 * time.Millisecond}
+}
+
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // Write writes whole lines in place of the bar. The next Set shows the bar again.

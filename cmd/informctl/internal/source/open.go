@@ -142,25 +142,26 @@ func Unanswered(path string, err error) error {
 }
 
 // Wipeable checks everything that can be wrong before a resource of a file is dropped,
-// "" for all, without changing anything. It returns the cluster that the flags name.
-func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) (cluster string, err error) {
+// "" for all, without changing anything. It returns what would be dropped, and the
+// cluster that the flags name.
+func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) (infos []store.Info, cluster string, err error) {
 	db, err := OpenDatabase(file.Path, file.Keys, false)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	defer func() { _ = db.Close() }()
 	db.WithGone = true
 	if err := db.OfCluster(file.Cluster); err != nil {
-		return "", err
+		return nil, "", err
 	}
-	infos, err := db.Find(resource)
+	infos, err = db.Find(resource)
 	if err == nil && resource != "" {
 		err = OneCluster(db.Path, infos)
 	}
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	return db.cluster, db.Writable(ctx, e)
+	return infos, db.cluster, db.Writable(ctx, e)
 }
 
 // InUse adds what to do if another process holds the file; or is another way.

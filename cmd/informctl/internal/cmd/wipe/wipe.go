@@ -3,6 +3,7 @@ package wipe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -17,13 +18,15 @@ import (
 // NewCommand returns the command.
 func NewCommand(e cmdutil.Env) *cobra.Command {
 	var file source.FileFlags
+	var yes bool
 	cmd := &cobra.Command{
 		Use:   "wipe [RESOURCE]",
 		Short: "Drop what a file holds, so that it is listed again",
 		Long: cmdutil.Describe(`Drop what a file holds of a resource, or all of it, so that it is listed again.
 
 For a file that is whole and yet wrong, as after etcd was restored: see informctl audit.
-It asks nothing, and prints what it has dropped. All of it goes at once or nothing.
+It asks before, which --yes leaves out and has to where there is no terminal, and
+prints what it has dropped. All of it goes at once or nothing.
 A RESOURCE of several clusters needs --of-cluster.
 
 No other process may hold the file: end it first. A program of your own can be started
@@ -31,11 +34,14 @@ again with another bolt.Options.Epoch instead, and drops all then.
 
 The file does not shrink, and what was in it is not overwritten: informctl compact
 leaves that behind.`),
-		Example: `  informctl wipe pods --db informers.db
-  informctl wipe && informctl compact`,
+		Example: `  informctl wipe pods --db informers.db --yes
+  informctl wipe --yes && informctl compact`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return cmdutil.Usagef(cmd, "wipe takes at most one RESOURCE")
+			}
+			if !yes && !e.CanAsk() {
+				return cmdutil.Usagef(cmd, "wipe needs --yes where there is no terminal to ask on")
 			}
 			return nil
 		},
@@ -44,21 +50,25 @@ leaves that behind.`),
 			if len(args) > 0 {
 				resource = args[0]
 			}
-			ctx, stop := cmdutil.Interruptible(cmd.Context())
-			defer stop()
-			return run(ctx, e, file, resource)
+			return run(cmd.Context(), e, file, resource, yes)
 		},
 	}
 	file.Add(e, cmd)
 	file.AddCluster(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "Do not ask.")
 	return cmd
 }
 
-func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource string) error {
-	cluster, err := source.Wipeable(ctx, e, file, resource)
+func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource string, yes bool) error {
+	infos, cluster, err := source.Wipeable(ctx, e, file, resource)
 	if err != nil {
 		return source.InUse(file.Path, err, orAnEpoch)
 	}
+	if len(infos) > 0 && !yes && !e.Confirm(question(infos, file.Path)) {
+		return errors.New("nothing was dropped")
+	}
+	_, stop := cmdutil.Interruptible(ctx) // a signal does not end the process meanwhile
+	defer stop()
 	db, err := source.OpenToWrite(file.Path, nil)
 	if err != nil {
 		return source.InUse(file.Path, source.OpenError(file.Path, err), orAnEpoch)
@@ -86,6 +96,20 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource str
 		}
 		return nil
 	})
+}
+
+// question asks whether what scopes hold is to be dropped.
+func question(infos []store.Info, path string) string {
+	objects, of := 0, map[string]bool{}
+	for _, info := range infos {
+		objects += info.Objects
+		of[info.Scope.Resource] = true
+	}
+	what := infos[0].Scope.Resource
+	if len(of) > 1 {
+		what = fmt.Sprintf("%d resources", len(of))
+	}
+	return fmt.Sprintf("Drop %d objects of %s in %s?", objects, what, path)
 }
 
 // orAnEpoch is the other way to drop all that a file holds.
