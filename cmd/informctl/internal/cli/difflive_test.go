@@ -3,11 +3,15 @@ package cli_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -39,6 +44,12 @@ func podServer(t *testing.T, uid types.UID, pods ...runtime.Object) (kubeconfig 
 		ns.APIVersion, ns.Kind = "v1", "Namespace"
 		answer(w, ns)
 	})
+	mux.HandleFunc("/api/v1/namespaces/{namespace}/pods", func(w http.ResponseWriter, r *http.Request) {
+		within := slices.DeleteFunc(slices.Clone(pods), func(obj runtime.Object) bool {
+			return obj.(metav1.Object).GetNamespace() != r.PathValue("namespace")
+		})
+		answer(w, map[string]any{"apiVersion": "v1", "kind": "PodList", "metadata": map[string]any{"resourceVersion": "2000"}, "items": within})
+	})
 	mux.HandleFunc("/api/v1/pods", func(w http.ResponseWriter, r *http.Request) {
 		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
@@ -54,14 +65,20 @@ func podServer(t *testing.T, uid types.UID, pods ...runtime.Object) (kubeconfig 
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	return kubeconfigOf(t, server), largest
+}
+
+// kubeconfigOf returns the path of a kubeconfig of a server.
+func kubeconfigOf(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
 		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u"}],
 		"clusters": [{"name": "c", "cluster": {"server": %q}}]}`, server.URL)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return kubeconfig, largest
+	return path
 }
 
 // clusterFile makes a file with the pods of a cluster.
@@ -123,6 +140,56 @@ func TestDiffLive(t *testing.T) {
 	}
 	if *largest != 500 {
 		t.Errorf("the largest page had %d objects, want 500", *largest)
+	}
+}
+
+// TestDiffLiveNamespace checks that the server is asked for the namespace of -n only, and
+// for all objects of kinds without namespaces.
+func TestDiffLiveNamespace(t *testing.T) {
+	pods, _ := podServer(t, "here", pod("a", "one", "web"), pod("b", "two", "web"))
+	config, err := clientcmd.BuildConfigFromFlags("", pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "s") { // a list
+			asked = append(asked, r.URL.Path)
+		}
+		if r.URL.Path == "/api/v1/nodes" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": [{"metadata": {"name": "new"}}]}`)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(resource, kind, namespace string) store.Scope {
+		return store.Scope{Cluster: "kube-system/here", Resource: resource, Kind: corev1.SchemeGroupVersion.WithKind(kind), Namespace: namespace}
+	}
+	fillScope(t, db, nil, of("pods", "Pod", ""), pod("b", "two", "web"), pod("a", "gone", "web"))
+	fillScope(t, db, nil, of("pods", "Pod", "b"), pod("b", "two", "web"))
+	fillScope(t, db, nil, of("nodes", "Node", ""))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := say(t.Context(), "diff", path, "--live", "-n", "a", "--kubeconfig", kubeconfigOf(t, server))
+	if want := "+ nodes new\n+ pods a/one\n- pods a/gone\n"; got.Code != 1 || got.Out != want {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	slices.Sort(asked)
+	if diff := cmp.Diff([]string{"/api/v1/namespaces/a/nodes", "/api/v1/namespaces/a/pods", "/api/v1/nodes"}, asked); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
 	}
 }
 

@@ -60,9 +60,10 @@ one difference, of path[*]. Text has only the key of an element with parts of it
 that A or B lacks, as a container; json has all of it.
 
 With --live B is the API server that the kubeconfig names, which must be the cluster
-that A is of. It is asked for what the scopes of A hold, a page at a time; what differs
-is printed in its order, and what it lacks after that. A file that a live process holds
-is read while it changes, and so is a server: what changes meanwhile may differ.
+that A is of. It is asked for what the scopes of A hold, of the namespace of -n only, a
+page at a time; what differs is printed in its order, and what it lacks after that. A
+file that a live process holds is read while it changes, and so is a server: what
+changes meanwhile may differ.
 
 Before a RESOURCE, A may be left out with --live and --since: it is then the file that
 the other commands read without --db.

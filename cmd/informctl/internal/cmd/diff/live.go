@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -159,6 +160,22 @@ func (d *differ) list(ctx context.Context, srv *cluster.Server, v *source.View, 
 	if !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form = store.Unstructured // the form in which the file is read
 	}
+	within := d.o.selection.Filter.Namespace
+	if !d.o.selection.Filter.IsWithin(scope.Namespace) {
+		return nil
+	}
+	if within != "" && scope.Namespace == "" {
+		narrow := scope
+		narrow.Namespace = within
+		// A kind without namespaces is not found in one, and is listed whole.
+		if err := d.listScope(ctx, srv, v, narrow, fn); !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return d.listScope(ctx, srv, v, scope, fn)
+}
+
+func (d *differ) listScope(ctx context.Context, srv *cluster.Server, v *source.View, scope store.Scope, fn func(runtime.Object) error) error {
 	collection, err := srv.Collection(scope)
 	if err != nil {
 		return err
