@@ -1,6 +1,7 @@
 package cmdutil
 
 import (
+	"context"
 	"io"
 	"log/slog"
 
@@ -37,4 +38,18 @@ func (f *LogFlags) Logger(w io.Writer) logr.Logger {
 		return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
 	}
 	return logr.FromSlogHandler(slog.NewTextHandler(w, options))
+}
+
+// Warnings returns a logger whose messages are warnings, for which logr has no level.
+func Warnings(logger logr.Logger) logr.Logger {
+	return logr.FromSlogHandler(warner{logr.ToSlogHandler(logger)})
+}
+
+// warner is a handler of warnings.
+type warner struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (w warner) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelWarn
+	return w.Handler.Handle(ctx, r)
 }

@@ -76,7 +76,7 @@ func (f *Flags) Await(ctx context.Context, cmd *cobra.Command) (*postgres.DB, er
 	}
 	return cmdutil.Persist(ctx, eachSecond, func() (*postgres.DB, error) { return postgres.Open(ctx, dsn, f.options) },
 		postgres.IsUnreachable, func(err error) {
-			klog.FromContext(ctx).Info("PostgreSQL cannot be reached, trying again", "because", cmdutil.OneLine(err))
+			cmdutil.Warnings(klog.FromContext(ctx)).Info("PostgreSQL cannot be reached, trying again", "because", cmdutil.OneLine(err))
 		})
 }
 

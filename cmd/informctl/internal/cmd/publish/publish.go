@@ -186,7 +186,7 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 func (o *options) await(ctx context.Context, config *rest.Config) (map[string]postgres.Collection, error) {
 	collections, err := cmdutil.Persist(ctx, cluster.Backoff().Step, func() (map[string]postgres.Collection, error) { return o.resolve(ctx, config) },
 		cluster.Unreachable, func(err error) {
-			klog.FromContext(ctx).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
+			cmdutil.Warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
 		})
 	return collections, cluster.DescribeUnreached(err, config.Host)
 }

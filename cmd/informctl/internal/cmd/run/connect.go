@@ -51,11 +51,11 @@ func connect(ctx context.Context, o *options) (*connection, error) {
 		func(err error) bool { return cluster.Unreachable(err) && !o.once },
 		func(err error) {
 			told = true
-			warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
+			cmdutil.Warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
 		})
 	switch {
 	case err == nil && told:
-		warnings(klog.FromContext(ctx)).Info("Server is reached again", "server", config.Host)
+		cmdutil.Warnings(klog.FromContext(ctx)).Info("Server is reached again", "server", config.Host)
 	case err != nil && ctx.Err() == nil:
 		err = cluster.DescribeUnreached(err, config.Host)
 	}

@@ -189,7 +189,7 @@ func (f *follower) report(ctx context.Context, err error) {
 		return
 	}
 	f.told = what
-	klog.FromContext(ctx).Info(what+", trying again", "because", cmdutil.OneLine(err))
+	cmdutil.Warnings(klog.FromContext(ctx)).Info(what+", trying again", "because", cmdutil.OneLine(err))
 }
 
 // isRefusal reports whether a server has refused to list or watch a resource.

@@ -194,7 +194,7 @@ func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
 		err = fs.db.SetLedger(ctx, wire.ServerLedger, map[string][]byte{wire.ServerVersion: []byte(server)})
 	}
 	if err != nil && ctx.Err() == nil {
-		logger.Info("The version of the server was not recorded", "because", err.Error())
+		cmdutil.Warnings(logger).Info("The version of the server was not recorded", "because", err.Error())
 	}
 	if !cmdutil.IsNewer(server) {
 		return
@@ -209,5 +209,5 @@ func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
 			objects += f.informer.Status().Objects
 		}
 	}
-	logger.Info("The server is newer than the types of this program, fields that they do not know are left out", "server", server, "types", fmt.Sprintf("1.%d", cmdutil.TypesMinor), "objects", objects)
+	cmdutil.Warnings(logger).Info("The server is newer than the types of this program, fields that they do not know are left out", "server", server, "types", fmt.Sprintf("1.%d", cmdutil.TypesMinor), "objects", objects)
 }

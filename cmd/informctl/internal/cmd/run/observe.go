@@ -33,7 +33,7 @@ func (o *options) serve(ctx context.Context, fs *followers) {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	if err := inspect.Serve(ctx, inspect.SocketPath(fs.db.Path()), mux); err != nil {
-		fs.logger.Info("Not served to other processes", "because", err.Error())
+		cmdutil.Warnings(fs.logger).Info("Not served to other processes", "because", err.Error())
 	}
 }
 
@@ -113,6 +113,6 @@ func serveMetrics(ctx context.Context, l net.Listener, logger logr.Logger, of *o
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		logger.Info("Metrics are no longer served", "because", err.Error())
+		cmdutil.Warnings(logger).Info("Metrics are no longer served", "because", err.Error())
 	}
 }

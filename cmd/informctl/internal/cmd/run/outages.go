@@ -1,9 +1,7 @@
 package run
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -51,9 +49,9 @@ func (o *outages) begin(f *follower, err error) {
 	}
 	is.told = true
 	if api == "" {
-		warnings(o.logger).Info("Server cannot be reached, trying again", "server", o.server, "because", cmdutil.OneLine(err))
+		cmdutil.Warnings(o.logger).Info("Server cannot be reached, trying again", "server", o.server, "because", cmdutil.OneLine(err))
 	} else {
-		warnings(o.logger).Info("An API cannot be reached, trying again", "api", api, "because", cmdutil.OneLine(err))
+		cmdutil.Warnings(o.logger).Info("An API cannot be reached, trying again", "api", api, "because", cmdutil.OneLine(err))
 	}
 }
 
@@ -69,9 +67,9 @@ func (o *outages) end(f *follower, answered bool) {
 		switch after := time.Since(is.since).Round(time.Second); {
 		case !answered || !is.told:
 		case api == "":
-			warnings(o.logger).Info("Server is reached again", "server", o.server, "after", after)
+			cmdutil.Warnings(o.logger).Info("Server is reached again", "server", o.server, "after", after)
 		default:
-			warnings(o.logger).Info("An API is reached again", "api", api, "after", after)
+			cmdutil.Warnings(o.logger).Info("An API is reached again", "api", api, "after", after)
 		}
 	}
 }
@@ -84,18 +82,4 @@ func apiOf(scope store.Scope, err error) string {
 		return ""
 	}
 	return scope.Kind.GroupVersion().String()
-}
-
-// warnings returns a logger whose messages are warnings, for which logr has no level.
-func warnings(logger logr.Logger) logr.Logger {
-	return logr.FromSlogHandler(warner{logr.ToSlogHandler(logger)})
-}
-
-// warner is a handler of warnings.
-type warner struct{ slog.Handler }
-
-// Handle implements slog.Handler.
-func (w warner) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = slog.LevelWarn
-	return w.Handler.Handle(ctx, r)
 }

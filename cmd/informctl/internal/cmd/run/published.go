@@ -164,7 +164,7 @@ func (fs *followers) followPublished(ctx context.Context) {
 				err = fs.add(ctx, collection)
 			}
 			if err != nil {
-				fs.logger.Info("Not followed", "resource", s.Scope.Resource, "because", cmdutil.OneLine(err))
+				cmdutil.Warnings(fs.logger).Info("Not followed", "resource", s.Scope.Resource, "because", cmdutil.OneLine(err))
 			}
 		}
 	}

@@ -143,7 +143,7 @@ func (fs *followers) keepDocuments(ctx context.Context, logger logr.Logger) {
 		wait := again
 		if err := documents.Fetch(ctx, fs.cluster.Config); err != nil && ctx.Err() == nil {
 			if wait = documentsRetry; !said {
-				logger.Info("Discovery and schemas of the server were not fetched, trying again", "because", cmdutil.OneLine(err))
+				cmdutil.Warnings(logger).Info("Discovery and schemas of the server were not fetched, trying again", "because", cmdutil.OneLine(err))
 			}
 			said = true
 		} else {
