@@ -70,7 +70,12 @@ func (s *Server) isProbe(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
 	case "/livez", "/healthz":
 	case "/readyz":
-		for _, c := range s.collections() {
+		all := s.collections()
+		if len(all) == 0 {
+			http.Error(w, "nothing is listed yet", http.StatusServiceUnavailable)
+			return true
+		}
+		for _, c := range all {
 			if state, err := c.Reader.History(); err != nil || state.Oldest.IsZero() {
 				http.Error(w, "a first list is not complete", http.StatusServiceUnavailable)
 				return true

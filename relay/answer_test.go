@@ -130,7 +130,7 @@ func TestPathsOfNamespaces(t *testing.T) {
 	s := serverOf(t, "namespaces", corev1.SchemeGroupVersion.WithKind("Namespace"), namespace)
 	for path, code := range map[string]int{
 		"/api/v1/namespaces": 200, "/api/v1/namespaces/a": 200, "/api/v1/namespaces/b": 404, "/api/v1/namespaces/a/namespaces": 404,
-		"/api/v1/namespaces/a/namespaces/b": 404, "/api/v1/namespaces?fieldSelector=metadata.name%3Da": 200, "/api/v1/none": 404,
+		"/api/v1/namespaces/a/namespaces/b": 404, "/api/v1/namespaces?fieldSelector=metadata.name%3Da": 200, "/api/v1/none": 403,
 	} {
 		if w := get(t, s, path, ""); w.Code != code {
 			t.Errorf("%s: %d, want %d: %s", path, w.Code, code, w.Body)

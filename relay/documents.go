@@ -60,6 +60,13 @@ func OpenDocuments(ctx context.Context, ledger store.Ledger) *Documents {
 	return d
 }
 
+// isEmpty reports whether nothing is known of what the server has.
+func (d *Documents) isEmpty() bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return len(d.groups) == 0
+}
+
 // load reads what is asked for often.
 func (d *Documents) load(ctx context.Context) error {
 	version, err := d.read(ctx, versionPath)

@@ -83,7 +83,8 @@ func Listen(ctx context.Context, port int, kubeconfig string) (*Local, error) {
 		return nil, err
 	}
 	if err := l.writeKubeconfig(); err != nil {
-		return nil, errors.Join(fmt.Errorf("write %s: %w", kubeconfig, err), l.listener.Close())
+		err = fmt.Errorf("the kubeconfig has to be beside the file, in a directory that can be written: %w", err)
+		return nil, errors.Join(err, l.listener.Close())
 	}
 	return l, nil
 }
@@ -168,6 +169,12 @@ func readKubeconfig(path string) (k known) {
 		return known{}
 	}
 	return known{token: user.Token, port: u.Port(), certificate: cluster.CertificateAuthorityData}
+}
+
+// MayUse reports whether a kubeconfig is not there, or is one that Listen has written.
+func MayUse(kubeconfig string) bool {
+	_, err := os.Lstat(kubeconfig)
+	return os.IsNotExist(err) || readKubeconfig(kubeconfig).token != ""
 }
 
 // Answers reports whether a Server is there with the port and the certificate of a

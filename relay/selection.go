@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -136,10 +137,15 @@ const pageSize = 256
 
 // pages yields what is selected at a place, after a key, at most limit entries; 0 means
 // all.
-func (s *served) pages(ctx context.Context, p *selection, at store.Place, after string, limit int) func(yield func([]store.Entry, error) bool) {
+func (s *served) pages(ctx context.Context, p *selection, at store.Place, after string, limit int) iter.Seq2[[]store.Entry, error] {
+	return s.pagesOf(ctx, p, at, after, limit, pageSize)
+}
+
+// pagesOf is pages, with so many entries in a page.
+func (s *served) pagesOf(ctx context.Context, p *selection, at store.Place, after string, limit, size int) iter.Seq2[[]store.Entry, error] {
 	return func(yield func([]store.Entry, error) bool) {
 		q := s.query(p, at)
-		q.After, q.Limit = after, pageSize
+		q.After, q.Limit = after, size
 		for left := limit; ctx.Err() == nil; {
 			entries, err := s.Reader.Select(q)
 			if err != nil {

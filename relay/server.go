@@ -66,7 +66,7 @@ type Server struct {
 
 const (
 	maxLists   = 64
-	maxWatches = 1000
+	maxWatches = 500
 	maxReplays = 16
 	// watchTime is how long a watch lasts at least for which a client sets no time.
 	watchTime = 30 * time.Minute
@@ -245,7 +245,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 		return s.document(w, r)
 	}
 	gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	if info.Verb != "get" && info.Verb != "list" && info.Verb != "watch" {
+	if info.Subresource != "" || info.Verb != "get" && info.Verb != "list" && info.Verb != "watch" {
 		return &apierrors.StatusError{ErrStatus: readOnly(gr, info)}
 	}
 	c, err := s.holder(gr, info)
@@ -263,7 +263,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 // readOnly is the answer to what changes something, or is not in a file.
 func readOnly(gr schema.GroupResource, info *request.RequestInfo) metav1.Status {
 	status := apierrors.NewMethodNotSupported(gr, info.Verb).Status()
-	status.Message = "this is informctl's copy of the objects, which cannot " + info.Verb + "; ask the API server"
+	what := info.Verb
+	if info.Subresource != "" {
+		what += " " + info.Resource + "/" + info.Subresource
+	}
+	status.Message = "this is informctl's copy of the objects, which cannot " + what + "; ask the API server"
 	return status
 }
 
@@ -278,11 +282,12 @@ func (s *Server) holder(gr schema.GroupResource, info *request.RequestInfo) (*se
 	if strings.Contains(info.Path, "/"+info.APIVersion+"/watch/") { // deprecated
 		return nil, notThere()
 	}
-	if info.Subresource != "" {
-		return nil, &apierrors.StatusError{ErrStatus: readOnly(gr, &request.RequestInfo{Verb: info.Verb + " " + info.Resource + "/" + info.Subresource})}
-	}
 	namespaced, known := s.namespaced(gr, info.APIVersion)
 	switch {
+	case !known && s.Documents.isEmpty() && len(all) == 0:
+		return nil, unavailable(errors.New("nothing was listed yet"))
+	case !known && s.Documents.isEmpty(): // nobody knows what the server has
+		return nil, apierrors.NewForbidden(gr, info.Name, errors.New("informctl does not hold it"))
 	case !known:
 		return nil, notThere()
 	case !namespaced && info.Namespace != "" && !isNamespace(gr, info), namespaced && info.Verb == "get" && info.Namespace == "":

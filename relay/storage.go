@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,7 +62,7 @@ func unavailable(err error) error {
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage):
-		return apierrors.NewResourceExpired(err.Error())
+		return apierrors.NewResourceExpired(strings.TrimPrefix(err.Error(), "store: "))
 	}
 	status := apierrors.NewServiceUnavailable(err.Error())
 	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}

@@ -26,8 +26,10 @@ const (
 	bookmarkEvery = time.Minute
 	// bookmarkBefore is how long before its end a watch gets the last bookmark.
 	bookmarkBefore = 2 * time.Second
-	// watchBuffer is how many events wait for the writer of a watch.
-	watchBuffer = 64
+	// watchBuffer is how many events wait for the writer of a watch, and watchPage how
+	// many objects are read at once for its beginning: there are more watches than lists.
+	watchBuffer = 16
+	watchPage   = 64
 )
 
 // watcher is one watch.
@@ -164,7 +166,7 @@ func (w *watcher) serve(ctx context.Context, from entry, told string) error {
 
 // sendAll sends the objects of a place, and a bookmark that says that these are all.
 func (w *watcher) sendAll(ctx context.Context, at store.Place, told string) error {
-	for entries, err := range w.s.pages(ctx, w.p, at, "", 0) {
+	for entries, err := range w.s.pagesOf(ctx, w.p, at, "", 0, watchPage) {
 		if err != nil {
 			return err
 		}

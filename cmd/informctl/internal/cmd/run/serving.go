@@ -34,9 +34,14 @@ func (o *options) beginServing(ctx context.Context, db *bolt.DB, documents *rela
 			logger.Info("Serving", "kubeconfig", l.Kubeconfig, "address", l.Addr().String())
 			close(begun)
 		})
-		if failed <- err; err != nil {
-			logger.Error(err, "No longer served")
+		select {
+		case <-begun:
+			if err != nil {
+				logger.Error(err, "No longer served")
+			}
+		default:
 		}
+		failed <- err
 	})
 	end = func() {
 		cancel()

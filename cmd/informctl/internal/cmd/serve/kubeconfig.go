@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,23 +22,54 @@ func NewKubeconfigCommand(e cmdutil.Env) *cobra.Command {
 		Short: "Print the path of the kubeconfig of what serves a file",
 		Long: cmdutil.Describe(`Print the path of the kubeconfig of what serves a file.
 
-That is informctl run --serve, or else informctl serve. It is an error if neither
-answers.`),
+That is informctl run --serve, or else informctl serve. If neither answers within three
+seconds it is an error. A path is printed then, too: kubectl would take none for that of
+the cluster.`),
 		Example: `  informctl kubeconfig --db informers.db
   export KUBECONFIG="$(informctl kubeconfig)"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, path := range []string{serving.RunPath(file.Path), serving.FilePath(file.Path)} {
-				if relay.Answers(cmd.Context(), path) {
-					return e.Output(func(w io.Writer) error {
-						_, err := fmt.Fprintln(w, path)
-						return err
-					})
-				}
+			path, answers := await(cmd.Context(), serving.RunPath(file.Path), serving.FilePath(file.Path))
+			err := e.Output(func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, path)
+				return err
+			})
+			if err == nil && !answers {
+				err = fmt.Errorf("nothing serves %s; informctl run --serve does while it follows a cluster, and informctl serve does without one", file.Path)
 			}
-			return fmt.Errorf("nothing serves %s; informctl run --serve does while it follows a cluster, and informctl serve does without one", file.Path)
+			return err
 		},
 	}
 	file.AddPath(e, cmd)
 	return cmd
+}
+
+const (
+	awaitTime  = 3 * time.Second
+	awaitEvery = 50 * time.Millisecond
+)
+
+// await waits until something answers at one of the kubeconfigs: a process that was just
+// started may need a moment. If nothing does, the path that it returns is not one that
+// somebody else may have put there.
+func await(ctx context.Context, paths ...string) (path string, answers bool) {
+	ctx, cancel := context.WithTimeout(ctx, awaitTime)
+	defer cancel()
+	ticker := time.NewTicker(awaitEvery)
+	defer ticker.Stop()
+	for {
+		for _, path := range paths {
+			if relay.Answers(ctx, path) {
+				return path, true
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			if path = paths[0]; !relay.MayUse(path) {
+				path += ".none"
+			}
+			return path, false
+		}
+	}
 }

@@ -5,6 +5,7 @@ package serve
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -106,9 +107,6 @@ func (o *options) run(ctx context.Context) error {
 	})
 }
 
-// maxNamed is how many resources a note names.
-const maxNamed = 5
-
 // held is what is served of a file.
 type held struct {
 	all     relay.Collections
@@ -128,7 +126,16 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		if !info.Complete || source.IsGone(info) && o.at.IsZero() {
 			continue
 		}
+		if info.Scope.IsSecret() && !o.secrets {
+			continue
+		}
 		r, err := db.OpenScope(info, nil)
+		if err == nil && info.Scope.IsSecret() {
+			_, err = r.Select(store.Query{Limit: 1}) // with a wrong key it is an error
+			if err != nil {
+				return h, err
+			}
+		}
 		if err != nil {
 			o.env.Note("%s: not served: %s", info.Scope, cmdutil.OneLine(err))
 			continue
@@ -154,6 +161,9 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		}
 		h.all = append(h.all, c)
 	}
+	if o.secrets && !slices.ContainsFunc(h.all, func(c relay.Collection) bool { return c.Scope.IsSecret() }) {
+		o.env.Note("%s has no Secrets to serve", o.file.Path)
+	}
 	switch {
 	case len(ahead) > 0 && len(ahead) == len(h.all):
 		return h, ahead[0]
@@ -170,9 +180,6 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		o.env.Note("not served: %s", cmdutil.OneLine(absent[0]))
 	case len(absent) > 1:
 		o.env.Note("not served: %d resources, such as %s", len(absent), cmdutil.OneLine(absent[0]))
-	}
-	if n := len(moved) - maxNamed; n > 0 {
-		moved = append(moved[:maxNamed], fmt.Sprintf("and %d more", n))
 	}
 	if len(moved) > 0 {
 		o.env.Note("not of %s, but the newest states before it: %s", o.at.RV, cmdutil.Some(moved))
