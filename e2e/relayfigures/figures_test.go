@@ -223,9 +223,6 @@ func TestFigures(t *testing.T) {
 			{"LIST, protobuf", func(s *side) int64 { return s.copy(t, "/api/v1/pods", inProtobuf, io.Discard) }},
 			{"LIST, JSON", func(s *side) int64 { return s.copy(t, "/api/v1/pods", inJSON, io.Discard) }},
 			{"Tables of 500, as kubectl", func(s *side) int64 { return s.pages(t) }},
-			{"LIST by label, JSON", func(s *side) int64 {
-				return s.copy(t, "/api/v1/pods?labelSelector=team%3Dpayments", inJSON, io.Discard)
-			}},
 			{"metadata, protobuf", func(s *side) int64 {
 				return s.copy(t, "/api/v1/pods", inProtobuf+";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", io.Discard)
 			}},

@@ -621,7 +621,7 @@ func TestQueryWatchOnly(t *testing.T) {
 			w.stop()
 			w.ends(t, 0, "")
 			return
-		default:
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
