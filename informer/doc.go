@@ -52,7 +52,7 @@
 //   - anyRelistOrder: after a relist, deletions come first, as with client-go; changes
 //     follow in key order, not in the order of the list.
 //   - Rewound: a history that went back, for example after an etcd restore, is detected
-//     and causes a relist.
+//     and causes a relist, also of the other informers of the backend and the cluster.
 //   - StoreError: if the store could not take a change, the informer relists; client-go
 //     loses the event and continues.
 //   - TestNoResource: a resource that the server has not served for 5 minutes, for

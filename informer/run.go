@@ -46,7 +46,9 @@ func (r run) run(ctx context.Context) {
 	parts.Go(func() { r.state.NoticeLosses(ctx, opened) })
 	parts.Go(func() { r.audit(ctx, opened, pipeline) })
 	parts.Go(func() { r.mutations.Run(ctx.Done()) })
+	leave := r.history().join(pipeline)
 	<-ctx.Done()
+	leave()
 	close(r.ending)
 	parts.Wait()
 	if err := opened.Close(); err != nil {
@@ -54,6 +56,15 @@ func (r run) run(ctx context.Context) {
 	}
 	r.release()
 	r.hub.Wait()
+}
+
+// history returns the history that the informer shares with others.
+func (r run) history() history {
+	backend := r.opts.Backend
+	if r.factory != nil {
+		backend = r.factory.backend
+	}
+	return history{backend, r.Scope().Cluster}
 }
 
 // find finds the scope of the informer.
@@ -120,6 +131,7 @@ func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.
 		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: verifier,
 		NoProbe: r.opts.NoProbe, NotifyUnchanged: r.opts.NotifyUnchanged,
 		Metrics: r.metrics, OnError: r.onError, Applied: r.rememberRV,
+		Rewound: func() { r.history().rewound(p) },
 	})
 	r.pipeline = p
 	cp := opened.Checkpoint()

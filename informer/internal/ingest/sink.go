@@ -122,6 +122,9 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	if rewound {
 		p.state.Rewind()
 	}
+	if reason == reflector.Rewound && p.opts.Rewound != nil {
+		p.opts.Rewound()
+	}
 	noted := reason
 	if was := p.store.Checkpoint().Reason; was == cluster.ForeignContent {
 		noted = was // until the right cluster is listed: the next process drops it
