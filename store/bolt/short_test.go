@@ -150,7 +150,7 @@ func TestShortCompressed(t *testing.T) {
 	if diff := cmp.Diff(runtime.Object(pod), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	size, err := s.(store.Payloader).PayloadSize(events[0].Short.Entry)
+	size, _, err := s.(store.Payloader).PayloadSize(events[0].Short.Entry)
 	if must(t, err); size <= len(events[0].Short.Entry.Raw) {
 		t.Error("it is not compressed: this tests nothing")
 	}
