@@ -27,8 +27,9 @@ type history struct {
 
 // histories has the informers that run.
 var histories = struct {
-	mu sync.Mutex                                 // protects of
-	of map[history]map[*ingest.Pipeline]time.Time // when it was told, or has found, a rewind
+	mu sync.Mutex // protects of
+	// of has when each was last part of a rewind.
+	of map[history]map[*ingest.Pipeline]time.Time
 }{of: map[history]map[*ingest.Pipeline]time.Time{}}
 
 // isShared reports whether it is known which informers have the same history: without a
