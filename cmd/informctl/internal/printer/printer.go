@@ -4,7 +4,6 @@ package printer
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -176,11 +175,11 @@ func (f *Flags) Printer(one bool) Printer {
 	case one && f.isDocument():
 		return oneObject{objectRenderer{f.objects, f.Format}}
 	case f.Format == "json":
-		return &jsonList{objectRenderer: objectRenderer{f.objects, "json"}}
+		return &objectList{objectRenderer: objectRenderer{f.objects, "json"}, listTexts: jsonTexts}
 	case f.Format == "yaml":
-		return &yamlList{objectRenderer: objectRenderer{f.objects, "yaml"}}
+		return &objectList{objectRenderer: objectRenderer{f.objects, "yaml"}, listTexts: yamlTexts}
 	case f.Format == "kyaml":
-		return &kyamlList{objectRenderer: objectRenderer{f.objects, "kyaml"}}
+		return &objectList{objectRenderer: objectRenderer{f.objects, "kyaml"}, listTexts: kyamlTexts}
 	}
 	return nameList{}
 }
@@ -262,30 +261,62 @@ func writeTexts(w io.Writer, pieces []Piece) error {
 	return nil
 }
 
-// jsonList prints a v1 List in the same way as kubectl, one element at a time.
-type jsonList struct {
+// listTexts are the texts around the elements of a v1 List.
+type listTexts struct {
+	begin, indent string
+	head          string // of an element on its own, which it does not have in a List
+	first, next   string // before an element
+	empty, end    string // if there was no element, and behind the last one
+}
+
+// The texts of kubectl.
+var (
+	jsonTexts = listTexts{
+		begin: "{\n    \"apiVersion\": \"v1\",\n    \"items\": [", indent: "        ",
+		first: "\n        ", next: ",\n        ",
+		empty: "]" + jsonEnd, end: "\n    ]" + jsonEnd,
+	}
+	yamlTexts = listTexts{
+		begin: "apiVersion: v1\nitems:", indent: "  ", first: "\n- ", next: "\n- ",
+		empty: " []" + yamlEnd, end: yamlEnd,
+	}
+	kyamlTexts = listTexts{
+		begin: "---\n{\n  apiVersion: \"v1\",\n  items: [", indent: "  ", head: "---\n  ", next: ", ",
+		empty: kyamlEnd, end: kyamlEnd,
+	}
+)
+
+const (
+	jsonEnd  = ",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n"
+	yamlEnd  = "\nkind: List\nmetadata:\n  resourceVersion: \"\"\n"
+	kyamlEnd = "],\n  kind: \"List\",\n  metadata: {\n    resourceVersion: \"\",\n  },\n}\n"
+)
+
+// objectList prints a v1 List in the same way as kubectl, one element at a time.
+type objectList struct {
 	objectRenderer
+	listTexts
 	printed bool
 }
 
-func (p *jsonList) Begin(w io.Writer) error {
-	_, err := io.WriteString(w, "{\n    \"apiVersion\": \"v1\",\n    \"items\": [")
+func (p *objectList) Begin(w io.Writer) error {
+	_, err := io.WriteString(w, p.begin)
 	return err
 }
 
-func (p *jsonList) Render(o Object) (Piece, error) {
-	text, err := p.text(o, "        ")
-	return Piece{text: text}, err
+func (p *objectList) Render(o Object) (Piece, error) {
+	text, err := p.text(o, p.indent)
+	return Piece{text: bytes.TrimPrefix(text, []byte(p.head))}, err
 }
 
-func (p *jsonList) Emit(w io.Writer, pieces []Piece) error {
+func (p *objectList) Emit(w io.Writer, pieces []Piece) error {
 	for _, piece := range pieces {
-		separator := ",\n        "
+		before := p.next
 		if !p.printed {
-			separator = "\n        "
+			before = p.first
 		}
 		p.printed = true
-		if _, err := io.WriteString(w, separator); err != nil {
+		if _, err := io.WriteString(w, before); err != nil {
 			return err
 		}
 		if _, err := w.Write(piece.text); err != nil {
@@ -295,83 +326,12 @@ func (p *jsonList) Emit(w io.Writer, pieces []Piece) error {
 	return nil
 }
 
-func (p *jsonList) End(w io.Writer) error {
-	closing := "]"
-	if p.printed {
-		closing = "\n    ]"
-	}
-	_, err := io.WriteString(w, closing+",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n")
-	return err
-}
-
-// yamlList does the same as YAML.
-type yamlList struct {
-	objectRenderer
-	printed bool
-}
-
-func (p *yamlList) Begin(w io.Writer) error {
-	_, err := io.WriteString(w, "apiVersion: v1\nitems:")
-	return err
-}
-
-func (p *yamlList) Render(o Object) (Piece, error) {
-	text, err := p.text(o, "  ")
-	return Piece{text: text}, err
-}
-
-func (p *yamlList) Emit(w io.Writer, pieces []Piece) error {
-	for _, piece := range pieces {
-		p.printed = true
-		if _, err := fmt.Fprintf(w, "\n- %s", piece.text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *yamlList) End(w io.Writer) error {
-	empty := ""
+func (p *objectList) End(w io.Writer) error {
+	end := p.end
 	if !p.printed {
-		empty = " []"
+		end = p.empty
 	}
-	_, err := io.WriteString(w, empty+"\nkind: List\nmetadata:\n  resourceVersion: \"\"\n")
-	return err
-}
-
-// kyamlList does the same as KYAML.
-type kyamlList struct {
-	objectRenderer
-	printed bool
-}
-
-func (p *kyamlList) Begin(w io.Writer) error {
-	_, err := io.WriteString(w, "---\n{\n  apiVersion: \"v1\",\n  items: [")
-	return err
-}
-
-func (p *kyamlList) Render(o Object) (Piece, error) {
-	const indent = "  "
-	text, err := p.text(o, indent)
-	return Piece{text: bytes.TrimPrefix(text, []byte("---\n"+indent))}, err
-}
-
-func (p *kyamlList) Emit(w io.Writer, pieces []Piece) error {
-	for _, piece := range pieces {
-		separator := ", "
-		if !p.printed {
-			separator = ""
-		}
-		p.printed = true
-		if _, err := fmt.Fprintf(w, "%s%s", separator, piece.text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *kyamlList) End(w io.Writer) error {
-	_, err := io.WriteString(w, "],\n  kind: \"List\",\n  metadata: {\n    resourceVersion: \"\",\n  },\n}\n")
+	_, err := io.WriteString(w, end)
 	return err
 }
 
