@@ -57,15 +57,13 @@ func checkpointAt(s store.Reader, at store.Place) (store.Checkpoint, error) {
 	if err != nil {
 		return store.Checkpoint{}, err
 	}
-	var marks []store.Mark
-	for e, err := range s.Follow(context.Background(), store.Place{}) {
-		switch {
-		case err != nil:
-			return store.Checkpoint{}, err
-		case e.Mark != nil && e.Mark.Mark == at.Mark && at.Exact():
-			return store.Checkpoint{RV: e.Mark.RV, Time: e.Mark.Time}, nil
-		case e.Mark != nil && e.Mark.Mark >= state.Oldest.Mark:
-			marks = append(marks, *e.Mark)
+	marks, err := marksOf(context.Background(), s, state)
+	if err != nil {
+		return store.Checkpoint{}, err
+	}
+	for _, m := range marks {
+		if at.Exact() && m.Mark == at.Mark {
+			return store.Checkpoint{RV: m.RV, Time: m.Time}, nil
 		}
 	}
 	i, inside, err := store.FindMark(marks, s.Checkpoint().RV, at, true)
@@ -79,6 +77,19 @@ func checkpointAt(s store.Reader, at store.Place) (store.Checkpoint, error) {
 	return then, nil
 }
 
+// marksOf returns the marks of the log that can be followed from.
+func marksOf(ctx context.Context, s store.Reader, state store.LogState) (marks []store.Mark, err error) {
+	for e, err := range s.Follow(ctx, store.Place{}) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Mark != nil && e.Mark.Mark >= state.Oldest.Mark {
+			marks = append(marks, *e.Mark)
+		}
+	}
+	return marks, nil
+}
+
 // MarkAt returns the newest place with a state of the server that is not after a moment,
 // with the resource version up to which nothing has changed there, as far as the moment
 // goes. Where that is inside of what was written at once, it is the place before. If the
@@ -88,14 +99,9 @@ func MarkAt(ctx context.Context, s store.Reader, scope store.Scope, at store.Pla
 	if err != nil {
 		return place, nil, fmt.Errorf("%s: %w", scope, err)
 	}
-	var marks []store.Mark
-	for e, err := range s.Follow(ctx, store.Place{}) {
-		if err != nil {
-			return place, nil, fmt.Errorf("%s: %w", scope, err)
-		}
-		if e.Mark != nil && e.Mark.Mark >= state.Oldest.Mark && e.Mark.Lineage == state.Last.Lineage {
-			marks = append(marks, *e.Mark)
-		}
+	marks, err := marksOf(ctx, s, state)
+	if err != nil {
+		return place, nil, fmt.Errorf("%s: %w", scope, err)
 	}
 	i, inside, err := store.FindMark(marks, s.Checkpoint().RV, at, true)
 	switch {
