@@ -14,6 +14,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
@@ -91,13 +92,15 @@ func (s *Server) isProbe(w http.ResponseWriter, r *http.Request) bool {
 // maxReview bounds the body of a review, in bytes.
 const maxReview = 64 << 10
 
+// reviews are what a user can ask about the own access with.
+var reviews = sets.New(
+	authorizationv1.Resource("selfsubjectaccessreviews"), authorizationv1.Resource("selfsubjectrulesreviews"),
+	authenticationv1.Resource("selfsubjectreviews"),
+)
+
 // isReview reports whether a request asks what its user may do.
-func (s *Server) isReview(info *request.RequestInfo) bool {
-	switch info.APIGroup + "/" + info.APIVersion + "/" + info.Resource {
-	case "authorization.k8s.io/v1/selfsubjectaccessreviews", "authorization.k8s.io/v1/selfsubjectrulesreviews", "authentication.k8s.io/v1/selfsubjectreviews":
-		return info.Verb == "create"
-	}
-	return false
+func isReview(info *request.RequestInfo) bool {
+	return info.Verb == "create" && info.APIVersion == "v1" && reviews.Has(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 }
 
 // review says what can be done here: to read what is held.

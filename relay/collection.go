@@ -73,16 +73,14 @@ type served struct {
 
 // newServed begins to serve a collection, until end is called.
 func newServed(s *Server, c Collection) *served {
-	gr := schema.ParseGroupResource(c.Scope.Resource)
-	gr.Group = c.Scope.Kind.Group
-	out := &served{Collection: c, server: s, Resource: gr.WithVersion(c.Scope.Kind.Version)}
+	out := &served{Collection: c, server: s, Resource: c.groupResource().WithVersion(c.Scope.Kind.Version)}
 	out.payloads, _ = c.Reader.(store.Payloader)
 	if f, ok := c.Reader.(flusher); ok && c.At.IsZero() && c.Live {
 		out.writes = newSettler(f.Flush)
 	}
 	codecs := scheme.Codecs.WithoutConversion()
 	rs := handlers.RequestScope{
-		Namer:            handlers.ContextBasedNaming{Namer: runtime.Namer(meta.NewAccessor())},
+		Namer:            handlers.ContextBasedNaming{Namer: meta.NewAccessor()},
 		Serializer:       serializer{codecs},
 		ParameterCodec:   scheme.ParameterCodec,
 		Convertor:        convertor{of: out},

@@ -115,7 +115,7 @@ func (s *Server) discovery() []apidiscoveryv2.APIGroupDiscovery {
 				switch versions := held[gr]; {
 				case gr.Group == "" && gr.Resource == "secrets" && !s.Secrets:
 					continue
-				case isReviewed(gr):
+				case reviews.Has(gr):
 					r.Verbs = []string{"create"}
 				case versions == nil:
 					r.Verbs, r.Categories = []string{}, nil
@@ -142,11 +142,6 @@ func (s *Server) discovery() []apidiscoveryv2.APIGroupDiscovery {
 		}
 	}
 	return out
-}
-
-// isReviewed reports whether a resource is one of the reviews that are answered.
-func isReviewed(gr schema.GroupResource) bool {
-	return gr.Group == "authorization.k8s.io" && strings.HasPrefix(gr.Resource, "selfsubject") || gr.Group == "authentication.k8s.io" && gr.Resource == "selfsubjectreviews"
 }
 
 // addMade adds a resource of which there is no document.

@@ -35,7 +35,7 @@ type change struct {
 	rv       string // of what a watch is sent
 
 	once sync.Once
-	gone *state // the old state with the resource version of the change
+	gone *shared // the old state with the resource version of the change
 }
 
 // event returns what a watch of a selection is sent; ok is false if it is nothing.
@@ -53,12 +53,8 @@ func (c *change) event(p *selection) (e watch.Event, ok bool, err error) {
 	case is:
 		return watch.Event{Type: watch.Added, Object: c.new.shared}, true, nil
 	}
-	c.once.Do(func() {
-		gone := *c.old
-		gone.shared = &shared{object: &object{of: c.old.of, entry: c.old.entry, rv: c.rv}}
-		c.gone = &gone
-	})
-	return watch.Event{Type: watch.Deleted, Object: c.gone.shared}, true, nil
+	c.once.Do(func() { c.gone = &shared{object: &object{of: c.old.of, entry: c.old.entry, rv: c.rv}} })
+	return watch.Event{Type: watch.Deleted, Object: c.gone}, true, nil
 }
 
 // group is what has changed between two places that can be read: by one commit, or by

@@ -200,7 +200,10 @@ type entry struct {
 // enter returns where a watch begins that knows the state of a place.
 func (h *hub) enter(ctx context.Context, p store.Place) (entry, error) {
 	for {
-		newest := h.newest()
+		var newest newest
+		if !p.Exact() {
+			newest = h.newest()
+		}
 		h.mu.Lock()
 		changed, err := h.changed, h.err
 		if len(h.chain) > 0 {
@@ -222,7 +225,8 @@ func (h *hub) enter(ctx context.Context, p store.Place) (entry, error) {
 }
 
 // findLocked looks for a place. told is the resource version up to which nothing has
-// changed since the end of the chain. wait means that the hub has not come so far.
+// changed since the end of the chain; it is needed for a place that names no mark. wait
+// means that the hub has not come so far.
 func (h *hub) findLocked(p store.Place, told string) (e entry, wait bool, err error) {
 	last := h.chain[len(h.chain)-1]
 	if p.Exact() {

@@ -49,7 +49,7 @@ func inScene(t *testing.T, play func(*scene)) {
 		s.from = Collections{{Scope: podScope, Reader: s.store, Live: true}}
 		s.server, err = New(&s.from, Options{Token: "x"})
 		s.must(err)
-		s.served = s.server.find("pods", "")
+		s.served = s.server.find("pods")
 		defer func() {
 			s.server.Close()
 			_ = s.db.Close()
@@ -371,7 +371,7 @@ func TestDiskFull(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.list(3, 100)
 		s.from[0].Reader = full{s.store}
-		s.served = s.server.find("pods", "")
+		s.served = s.server.find("pods")
 		s.put(1, 105, true)
 		l, err := s.served.List(s.Context(), &metainternalversion.ListOptions{})
 		s.must(err)

@@ -90,7 +90,7 @@ func (w *world) open() {
 	w.must(err)
 	w.server, err = New(Collections{{Scope: podScope, Reader: w.store, Live: true}}, Options{Token: "x"})
 	w.must(err)
-	w.served = w.server.find("pods", "")
+	w.served = w.server.find("pods")
 	w.served.hub.start()
 }
 

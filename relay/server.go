@@ -148,8 +148,8 @@ func best(collections []Collection, is func(Collection) bool, namespace string) 
 }
 
 // find returns what serves a resource of all namespaces, nil if it is not held.
-func (s *Server) find(resource, namespace string) *served {
-	c, ok := best(s.collections(), func(c Collection) bool { return c.Scope.Resource == resource }, namespace)
+func (s *Server) find(resource string) *served {
+	c, ok := best(s.collections(), func(c Collection) bool { return c.Scope.Resource == resource }, "")
 	if !ok {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if s.isReview(info) {
+	if isReview(info) {
 		return s.review(w, r)
 	}
 	if !info.IsResourceRequest {

@@ -41,35 +41,12 @@ func openPods(t *testing.T, db *bolt.DB) store.Store {
 	return s
 }
 
-// listPods applies a complete list without objects.
-func listPods(t *testing.T, s store.Store) {
-	t.Helper()
-	r, err := s.Relist()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for b, err := range r.Parts("10") {
-		if err == nil {
-			err = s.Apply(b)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestAnotherReaderOfALog has a watch that goes on when its collection has another
 // reader: it ends without an event, and not with 410.
 func TestAnotherReaderOfALog(t *testing.T) {
 	path := t.TempDir() + "/informers.db"
 	db := openFile(t, path)
-	listPods(t, openPods(t, db))
+	filled(t, db, podScope, &corev1.Pod{})
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,12 +62,12 @@ func TestAnotherReaderOfALog(t *testing.T) {
 	}
 	defer server.Close()
 	ctx := request.WithNamespace(t.Context(), "")
-	w, err := server.find("pods", "").Watch(ctx, &metainternalversion.ListOptions{ResourceVersion: "10"})
+	w, err := server.find("pods").Watch(ctx, &metainternalversion.ListOptions{ResourceVersion: "1000"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	from.Reader = openPods(t, db)
-	server.find("pods", "")
+	server.find("pods")
 	select {
 	case e, ok := <-w.ResultChan():
 		if ok {

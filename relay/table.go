@@ -142,7 +142,7 @@ const definitions = "customresourcedefinitions.apiextensions.k8s.io"
 
 // definition returns the definition of a custom resource, nil if it is not held.
 func (s *Server) definition(resource string) *unstructured.Unstructured {
-	crds := s.find(definitions, "")
+	crds := s.find(definitions)
 	if crds == nil {
 		return nil
 	}

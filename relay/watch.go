@@ -285,16 +285,12 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 				return err
 			}
 		case <-ticker.C:
-			if ahead == "" {
-				if err := w.mark(ctx, n); err != nil {
-					return err
-				}
+			if err := w.mark(ctx, n, ahead); err != nil {
+				return err
 			}
 		case <-ending:
-			if ahead == "" {
-				if err := w.mark(ctx, n); err != nil {
-					return err
-				}
+			if err := w.mark(ctx, n, ahead); err != nil {
+				return err
 			}
 			ending = nil
 		case <-n.cut:
@@ -336,8 +332,9 @@ func (w *watcher) tell(ctx context.Context, g *group) error {
 }
 
 // mark sends a bookmark of how far a watch has come that has been sent all up to a node.
-func (w *watcher) mark(ctx context.Context, n *node) error {
-	if !w.bookmarks {
+// A client that is ahead of that would go back.
+func (w *watcher) mark(ctx context.Context, n *node, ahead string) error {
+	if !w.bookmarks || ahead != "" {
 		return nil
 	}
 	return w.send(ctx, w.bookmark(w.s.hub.newest().told(n), false))
