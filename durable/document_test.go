@@ -125,7 +125,6 @@ func TestSharedIsFull(t *testing.T) {
 		close(elected)
 		w.pass(time.Minute)
 		second.mu.Lock()
-		defer second.mu.Unlock()
 		for i := range 300 {
 			if second.worked[longName(i)] == 0 {
 				t.Errorf("owner-%d was lost", i)
@@ -137,7 +136,8 @@ func TestSharedIsFull(t *testing.T) {
 		if len(second.calls) > 302 {
 			t.Errorf("%d calls: more than what was left", len(second.calls))
 		}
-		go second.end()
+		second.mu.Unlock()
+		second.end()
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	bbolt "go.etcd.io/bbolt"
 	"k8s.io/client-go/tools/cache"
@@ -126,6 +127,10 @@ func TestIndexAddedBesideLoss(t *testing.T) {
 // be written. If that fails, they are written.
 func TestWrittenAfterFailedOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
+	synctest.Test(t, func(t *testing.T) { writtenAfterFailedOpen(t, path) })
+}
+
+func writtenAfterFailedOpen(t *testing.T, path string) {
 	w := openSharingOf(t, path, "")
 	w.list(300, "text")
 	w.must(w.db.update("damage", func(tx *bbolt.Tx) error {
@@ -135,6 +140,7 @@ func TestWrittenAfterFailedOpen(t *testing.T) {
 		return b.Put([]byte("d/o290"), v)
 	}))
 	w.apply(3, "new")
+	synctest.Wait()                                    // the committer waits for the end of the interval
 	w.s.locked(func(s *state) { s.role = roleViewer }) // as after a Close on a full disk
 	passedOver := false
 	opts := w.s.opts
@@ -152,7 +158,7 @@ func TestWrittenAfterFailedOpen(t *testing.T) {
 	if _, err := w.db.Open(w.s.scope, opts); err == nil || !passedOver {
 		t.Fatalf("Open of damage: %v", err)
 	}
-	if len(w.db.changed) == 0 { // the committer waits for the end of the interval
+	if len(w.db.changed) == 0 {
 		t.Error("nobody tells the committer of what was left")
 	}
 	w.must(w.db.committer.commit())
