@@ -140,7 +140,7 @@ func writtenAfterFailedOpen(t *testing.T, path string) {
 		return b.Put([]byte("d/o290"), v)
 	}))
 	w.apply(3, "new")
-	synctest.Wait()                                    // the committer waits for the end of the interval
+	synctest.Wait()                                    // for the committer
 	w.s.locked(func(s *state) { s.role = roleViewer }) // as after a Close on a full disk
 	passedOver := false
 	opts := w.s.opts
