@@ -223,11 +223,11 @@ func (lw *Appender) End() error {
 	}
 	if leaves {
 		l.Last++
-		l.Mark = record.Mark{Number: l.Last, Random: rand.Uint64(), From: lw.stored, To: lw.stored, Time: now}
+		mark := record.Mark{Number: l.Last, Random: rand.Uint64(), From: lw.stored, To: lw.stored, Time: now}
 		if isEmpty {
-			l.Mark.Random = c.Random
+			mark.Random = c.Random
 		}
-		mark := l.Mark
+		setMark(l, mark)
 		if err := put(&record.Block{Time: now, Mark: &mark}); err != nil {
 			return err
 		}
@@ -255,12 +255,11 @@ func (lw *Appender) End() error {
 		}
 	}
 	l.Last++
-	l.Mark = record.Mark{
+	mark := record.Mark{
 		Number: l.Last, Random: c.Random, From: lw.was, To: lw.RV, Time: now,
-		Frozen: c.frozen, Listing: c.listing,
+		Frozen: c.frozen, Listing: c.listing, Begins: begins,
 	}
-	l.Mark.Begins = begins
-	mark := l.Mark
+	setMark(l, mark)
 	block.Mark = &mark
 	if err := put(block); err != nil {
 		return err

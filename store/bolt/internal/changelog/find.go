@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -56,19 +57,14 @@ func Cut(err error) error {
 	return err
 }
 
-// lookUp finds a place by resource version or time.
+// lookUp finds a place by resource version or time. It reads few blocks of a log whose
+// marks are in the order of both, and else all of them.
 func (r *Reader) lookUp(p store.Place, readable bool) (from uint64, inside bool, err error) {
 	l := &r.Log
 	if p.RV != "" && l.Above != "" && store.Higher(p.RV, l.Above) == l.Above {
 		return 0, false, store.ErrTrimmed
 	}
-	var marks []store.Mark
-	err = r.EachBlock(max(l.Full, l.Begin), func(b *record.Block) bool {
-		if m := b.Mark; m != nil && m.Number <= l.Last && m.Number >= max(l.Full, l.Begin) {
-			marks = append(marks, *r.Mark(m))
-		}
-		return b.Last() < l.Last
-	})
+	marks, err := r.around(p)
 	if err != nil {
 		return 0, false, Cut(err)
 	}
@@ -77,6 +73,71 @@ func (r *Reader) lookUp(p store.Place, readable bool) (from uint64, inside bool,
 		return 0, false, err
 	}
 	return marks[i].Mark + 1, inside, nil
+}
+
+// around returns the marks that decide about a place.
+func (r *Reader) around(p store.Place) (marks []store.Mark, err error) {
+	l := &r.Log
+	first, last := max(l.Full, l.Begin), l.Last
+	if !r.inOrder(p) {
+		return r.marks(first, last)
+	}
+	isBehind := func(m *store.Mark) bool { return m.Time.After(p.Time) }
+	if p.RV != "" {
+		isBehind = func(m *store.Mark) bool { return m.IsReadable() && m.RV != p.RV && store.Higher(m.RV, p.RV) == m.RV }
+	}
+	// The search ends with before, the number of the last mark that may be the one, and
+	// behind, that of the first one that is behind the place.
+	before, behind := first, last+1
+	for low, high := first, last+1; low < high; {
+		middle := low + (high-low)/2
+		m, err := r.next(middle, behind, func(m *store.Mark) bool { return p.RV == "" || m.IsReadable() })
+		switch {
+		case err != nil:
+			return nil, err
+		case m == nil:
+			high = middle
+		case isBehind(m):
+			high, behind = middle, m.Mark
+		default:
+			low, before = m.Mark+1, m.Mark
+		}
+	}
+	return r.marks(before, min(behind, last))
+}
+
+// inOrder reports whether what a place is looked up by does not decrease from one mark of
+// the log to the next.
+func (r *Reader) inOrder(p store.Place) bool {
+	l := &r.Log
+	isOrdered := l.Ordered != 0 && l.Ordered <= max(l.Full, l.Begin)
+	return isOrdered && (p.RV != "" || l.Mark.Time <= time.Now().UnixNano())
+}
+
+// next returns the first mark from a number on, and before another one, that is asked
+// for, nil if there is none.
+func (r *Reader) next(from, before uint64, asked func(*store.Mark) bool) (found *store.Mark, err error) {
+	err = r.EachBlock(from, func(b *record.Block) bool {
+		if b.Mark == nil || b.Mark.Number < from {
+			return b.Last() < before
+		}
+		if m := r.Mark(b.Mark); m.Mark < before && asked(m) {
+			found = m
+		}
+		return found == nil && b.Last() < before
+	})
+	return found, err
+}
+
+// marks returns the marks from one number up to another one.
+func (r *Reader) marks(from, to uint64) (marks []store.Mark, err error) {
+	err = r.EachBlock(from, func(b *record.Block) bool {
+		if m := b.Mark; m != nil && m.Number <= to && m.Number >= from {
+			marks = append(marks, *r.Mark(m))
+		}
+		return b.Last() < to
+	})
+	return marks, err
 }
 
 // Readable returns the newest place that can be read by resource version; zero if there

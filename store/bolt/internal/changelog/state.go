@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -103,6 +105,23 @@ func NewLineage(l *record.LogState) {
 	l.Begin, l.Full = l.Last+1, l.Last
 	l.Thinned = l.Bytes
 	l.Mark = record.Mark{Time: l.Mark.Time}
+}
+
+// setMark makes a mark the last one of a log.
+func setMark(l *record.LogState, m record.Mark) {
+	if m.Begins {
+		l.Ordered, l.Readable = l.Begin, ""
+	} else if l.Ordered == 0 || m.Time < l.Mark.Time {
+		l.Ordered = m.Number
+	}
+	if m.IsReadable() {
+		order, err := resourceversion.CompareResourceVersion(l.Readable, m.To)
+		if l.Readable != "" && (err != nil || order > 0) {
+			l.Ordered = m.Number
+		}
+		l.Readable = m.To
+	}
+	l.Mark = m
 }
 
 // Carry takes over into a new manifest what has to outlive a dropped log: numbers are

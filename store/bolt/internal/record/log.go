@@ -23,6 +23,11 @@ type LogState struct {
 	// deletions may be left.
 	Full uint64 `msgpack:"f"`
 	Mark Mark   `msgpack:"m"` // the last mark; its number is 0 if there is none
+	// Ordered is the number from which on neither the times of marks decrease nor their
+	// resource versions, where those can be read; 0 if that is not known.
+	Ordered uint64 `msgpack:"o,omitempty"`
+	// Readable is the last resource version of this lineage that can be read.
+	Readable string `msgpack:"r,omitempty"`
 
 	// Cut is the number at which changes were last left out of the log.
 	Cut uint64 `msgpack:"c"`
@@ -55,6 +60,9 @@ type Mark struct {
 	Listing bool `msgpack:"l"`
 	Begins  bool `msgpack:"b"` // the first one of a lineage
 }
+
+// IsReadable reports whether the content at the mark was the server's at To.
+func (m *Mark) IsReadable() bool { return m.To != "" && !m.Frozen && !m.Listing }
 
 // Kind says what an entry of the log was.
 type Kind uint8
