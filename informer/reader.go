@@ -70,6 +70,8 @@ type reader struct{ *content }
 var _ interface {
 	store.Recorder
 	store.Payloader
+	store.LogFilterer
+	store.MarkFinder
 	Flush(context.Context) error
 } = reader{}
 
@@ -82,10 +84,23 @@ func (inf *Informer) History() (store.LogState, error) { return inf.content.pres
 
 // Follow implements store.Reader. Before Opened there is nothing to follow.
 func (r reader) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
+	return r.FollowSome(ctx, after, store.LogFilter{})
+}
+
+// FollowSome implements store.LogFilterer.
+func (r reader) FollowSome(ctx context.Context, after store.Place, f store.LogFilter) iter.Seq2[store.Event, error] {
 	if !r.state.Life().IsOpened() {
 		return func(yield func(store.Event, error) bool) { yield(store.Event{}, store.ErrIncomplete) }
 	}
-	return r.present().Follow(ctx, after)
+	return store.FollowSome(ctx, r.present(), after, f)
+}
+
+// MarkAt implements store.MarkFinder. A log in memory has to be read.
+func (r reader) MarkAt(p store.Place, readable bool) (m store.Mark, inside bool, err error) {
+	if finder, ok := r.present().(store.MarkFinder); ok {
+		return finder.MarkAt(p, readable)
+	}
+	return m, false, store.ErrTrimmed
 }
 
 func (r reader) History() (store.LogState, error) { return r.present().History() }

@@ -94,7 +94,7 @@ func NewHandler(source Source) http.Handler {
 			"/v1/index":     {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets", "notOlderThan"}},
 			"/v1/changes":   {(*endpoint).serveChanges, []string{"scope", "since", "initial", "namespace", "selector", "old", "bookmarks", "secrets"}},
 			"/v1/history":   {(*endpoint).serveHistory, []string{"scope"}},
-			"/v1/log":       {(*endpoint).serveLog, []string{"scope", "after", "since", "secrets"}},
+			"/v1/log":       {(*endpoint).serveLog, []string{"scope", "after", "since", "namespace", "name", "secrets"}},
 			"/v1/keys":      {(*endpoint).serveKeys, objects},
 			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets", "notOlderThan"}},
 			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key", "notOlderThan"}},

@@ -62,12 +62,14 @@ func (e *endpoint) serveLog(a *answer, q question) error {
 	if err := a.flush(); err != nil {
 		return err
 	}
-	for event, err := range h.store.Follow(q.ctx, after) {
+	some := store.LogFilter{Namespace: q.Get("namespace"), Names: q.Values["name"]}
+	events := store.FollowSince(q.ctx, h.store, since, some)
+	if !after.IsZero() {
+		events = store.FollowSome(q.ctx, h.store, after, some)
+	}
+	for event, err := range events {
 		if err != nil {
 			return err
-		}
-		if event.Mark == nil && event.Time.Before(since) {
-			continue
 		}
 		for _, v := range []**store.Version{&event.Old, &event.New, &event.By, &event.Short} {
 			if *v, err = h.sent(*v, show); err != nil {

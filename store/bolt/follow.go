@@ -16,8 +16,13 @@ import (
 
 // Follow implements store.Reader.
 func (s *scopeStore) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
+	return s.FollowSome(ctx, after, store.LogFilter{})
+}
+
+// FollowSome implements store.LogFilterer.
+func (s *scopeStore) FollowSome(ctx context.Context, after store.Place, f store.LogFilter) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		err := s.follow(ctx, after, yield)
+		err := s.follow(ctx, after, f, yield)
 		if err != nil && !errors.Is(err, errNoMore) {
 			yield(store.Event{}, err)
 		}
@@ -27,7 +32,7 @@ func (s *scopeStore) Follow(ctx context.Context, after store.Place) iter.Seq2[st
 // errNoMore ends follow without an error.
 var errNoMore = errors.New("no more")
 
-func (s *scopeStore) follow(ctx context.Context, after store.Place, yield func(store.Event, error) bool) error {
+func (s *scopeStore) follow(ctx context.Context, after store.Place, f store.LogFilter, yield func(store.Event, error) bool) error {
 	from, all := uint64(0), after.IsZero()
 	var insides store.Insides
 	if all {
@@ -51,13 +56,13 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, yield func(s
 			found = true
 		}
 	}
-	lineage := after.Lineage
+	lineage, ahead := after.Lineage, changelog.Ahead{Filter: f}
 	for {
 		news, s, err := s.news()
 		if err != nil {
 			return err
 		}
-		part, err := s.readLog(from, lineage, all)
+		part, err := s.readLog(from, lineage, all, &ahead)
 		if err != nil {
 			return err
 		}
@@ -117,22 +122,33 @@ func (s *scopeStore) find(p store.Place) (from uint64, insides store.Insides, er
 		return 0, insides, nil
 	}
 	err = s.read("log", func(sn *snapshot) error {
-		var inside bool
-		from, inside, err = sn.log().Find(p, false)
-		insides = store.InsidesOf(p, inside, sn.logged.Mark.Number)
+		mark, inside, err := sn.log().MarkAt(p, false)
+		from, insides = mark.Mark+1, store.InsidesOf(p, inside, sn.logged.Mark.Number)
 		return err
 	})
 	return from, insides, err
 }
 
+// MarkAt implements store.MarkFinder.
+func (s *scopeStore) MarkAt(p store.Place, readable bool) (m store.Mark, inside bool, err error) {
+	if s, err = s.reader(); err != nil {
+		return m, false, err
+	}
+	err = s.read("log", func(sn *snapshot) error {
+		m, inside, err = sn.log().MarkAt(p, readable)
+		return err
+	})
+	return m, inside, err
+}
+
 // readLog reads the next part of the log from a number on: see changelog.Reader.Read. The
 // log has to be of the lineage, if one is given.
-func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part changelog.Part, err error) {
+func (s *scopeStore) readLog(from uint64, lineage string, all bool, ahead *changelog.Ahead) (part changelog.Part, err error) {
 	err = s.readAs("log", want{loaded: true}, func(sn *snapshot) error {
 		if lineage != "" && lineage != sn.logged.Lineage {
 			return store.ErrLineage
 		}
-		part, err = sn.log().Read(from, all)
+		part, err = sn.log().Read(from, all, ahead)
 		return err
 	})
 	if !all {

@@ -17,6 +17,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
 )
@@ -236,7 +237,7 @@ func TestTrimmedIsSaidOnce(t *testing.T) {
 	w.list(60, "")
 	w.change(3, 3000)
 	DamageLog(w.db, w.s.scope, 3)
-	_, err := w.s.readLog(w.s.changelog.Log.Full+1, "", false)
+	_, err := w.s.readLog(w.s.changelog.Log.Full+1, "", false, &changelog.Ahead{})
 	if n := bytes.Count([]byte(fmt.Sprint(err)), []byte(store.ErrTrimmed.Error())); n != 1 {
 		t.Errorf("%q says it %d times", err, n)
 	}

@@ -17,7 +17,8 @@ func (sn *snapshot) rewind(w want) error {
 		return sn.isIndexOlder(w.index, kept.from)
 	}
 	reader := sn.log()
-	from, inside, err := reader.Find(w.at, true)
+	mark, inside, err := reader.MarkAt(w.at, true)
+	from := mark.Mark + 1
 	if err == nil && inside {
 		err = store.ErrTrimmed // there never was such a state here
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/boltfile"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/content"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -123,7 +124,7 @@ func (c *checks) all(n int) error {
 	return nil
 }
 
-// log checks the log.
+// log checks that the log is whole.
 func (c *checks) log() error {
 	s := c.s
 	if !s.db.readOnly {
@@ -133,7 +134,14 @@ func (c *checks) log() error {
 		if sn.Scope == nil {
 			return nil
 		}
-		return s.db.verifyLogOf(s.id, sn.Scope)
+		m, err := layout.ReadManifest(s.id, sn.Scope)
+		if err == nil {
+			err = changelog.VerifyTally(m, sn.Scope)
+		}
+		if err != nil {
+			return s.db.corrupt("log of "+s.scope.String(), err)
+		}
+		return nil
 	})
 }
 

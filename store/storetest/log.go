@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,20 +73,78 @@ func (h *harness) place() store.Place {
 	return log.Last
 }
 
-// followed returns what follows a place, up to the end of the log.
+// followed returns what follows a place, up to the end of the log. It checks that who
+// follows some objects gets the same of them, and that the mark of the place is found.
 func followed(s store.Store, after store.Place) (events []store.Event, err error) {
+	if events, err = collected(s.Follow(ended(), after)); err != nil {
+		return events, err
+	}
+	for _, e := range events {
+		if e.Mark != nil {
+			continue
+		}
+		namespace, name, _ := cache.SplitMetaNamespaceKey(e.Key)
+		for _, f := range []store.LogFilter{{Names: []string{name}}, {Namespace: namespace}} {
+			if err := followsSome(s, after, f, events); err != nil {
+				return events, err
+			}
+		}
+		break
+	}
+	if finder, ok := s.(store.MarkFinder); ok && !after.IsZero() {
+		m, _, err := finder.MarkAt(after, false)
+		if err == nil && after.Exact() && m.Mark != after.Mark {
+			err = fmt.Errorf("it is %d", m.Mark)
+		}
+		if err != nil {
+			return events, fmt.Errorf("the mark at %+v: %w", after, err)
+		}
+	}
+	return events, nil
+}
+
+// followsSome checks that who follows some objects gets of them what who follows all has
+// got, and the marks.
+func followsSome(s store.Store, after store.Place, f store.LogFilter, events []store.Event) error {
+	var want, got []string
+	for _, e := range events {
+		if e.Mark != nil || f.Matches(e.Key) {
+			want = append(want, describeEvent(s, e))
+		}
+	}
+	some, err := collected(store.FollowSome(ended(), s, after, f))
+	for _, e := range some {
+		got = append(got, describeEvent(s, e))
+	}
+	// The log may have grown since.
+	if err == nil && (len(got) < len(want) || !slices.Equal(got[:len(want)], want)) {
+		err = fmt.Errorf("%v, want %v", got, want)
+	}
+	if err != nil {
+		return fmt.Errorf("changes of %+v: %w", f, err)
+	}
+	return nil
+}
+
+// ended returns a context that has ended.
+func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for e, err := range s.Follow(ctx, after) {
+	return ctx
+}
+
+// collected returns the events of a log that is followed with a context that has ended.
+func collected(events iter.Seq2[store.Event, error]) (all []store.Event, err error) {
+	for e, err := range events {
 		if errors.Is(err, context.Canceled) {
 			break
 		}
 		if err != nil {
-			return events, err
+			return all, err
 		}
-		events = append(events, e)
+		all = append(all, e)
 	}
-	return events, nil
+	return all, nil
 }
 
 // describe returns an event as "key old -> new rv", with resource versions for states.

@@ -2,7 +2,6 @@ package source
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -53,57 +52,37 @@ func (v *View) rewind() error {
 
 // checkpointAt returns the last checkpoint up to a place.
 func checkpointAt(s store.Reader, at store.Place) (store.Checkpoint, error) {
-	state, err := s.History()
+	m, inside, err := markAt(s, at)
 	if err != nil {
 		return store.Checkpoint{}, err
 	}
-	marks, err := marksOf(context.Background(), s, state)
-	if err != nil {
-		return store.Checkpoint{}, err
-	}
-	for _, m := range marks {
-		if at.Exact() && m.Mark == at.Mark {
-			return store.Checkpoint{RV: m.RV, Time: m.Time}, nil
-		}
-	}
-	i, inside, err := store.FindMark(marks, s.Checkpoint().RV, at, true)
-	if err != nil {
-		return store.Checkpoint{}, err
-	}
-	then := store.Checkpoint{RV: marks[i].RV, Time: marks[i].Time}
-	if !inside && at.RV != "" {
+	then := store.Checkpoint{RV: m.RV, Time: m.Time}
+	if !inside && !at.Exact() && at.RV != "" {
 		then.RV = at.RV // nothing has changed from the mark on
 	}
 	return then, nil
 }
 
-// marksOf returns the marks of the log that can be followed from.
-func marksOf(ctx context.Context, s store.Reader, state store.LogState) (marks []store.Mark, err error) {
-	for e, err := range s.Follow(ctx, store.Place{}) {
-		if err != nil {
-			return nil, err
-		}
-		if e.Mark != nil && e.Mark.Mark >= state.Oldest.Mark {
-			marks = append(marks, *e.Mark)
-		}
+// markAt returns the mark with a state of the server that a place means, and whether the
+// place is inside the commit after it.
+func markAt(s store.Reader, at store.Place) (m store.Mark, inside bool, err error) {
+	finder, ok := s.(store.MarkFinder)
+	if !ok {
+		return m, false, fmt.Errorf("%T has no past", s)
 	}
-	return marks, nil
+	return finder.MarkAt(at, true)
 }
 
 // MarkAt returns the newest place with a state of the server that is not after a moment,
 // with the resource version up to which nothing has changed there, as far as the moment
 // goes. Where that is inside of what was written at once, it is the place before. If the
 // moment is not reached, it is the newest place, and ahead says so.
-func MarkAt(ctx context.Context, s store.Reader, scope store.Scope, at store.Place) (place store.Place, ahead, err error) {
+func MarkAt(s store.Reader, scope store.Scope, at store.Place) (place store.Place, ahead, err error) {
 	state, err := s.History()
 	if err != nil {
 		return place, nil, fmt.Errorf("%s: %w", scope, err)
 	}
-	marks, err := marksOf(ctx, s, state)
-	if err != nil {
-		return place, nil, fmt.Errorf("%s: %w", scope, err)
-	}
-	i, inside, err := store.FindMark(marks, s.Checkpoint().RV, at, true)
+	m, inside, err := markAt(s, at)
 	switch {
 	case errors.Is(err, store.ErrAhead) && !state.Readable.IsZero():
 		if place = state.Readable; place.Mark == state.Last.Mark {
@@ -113,7 +92,7 @@ func MarkAt(ctx context.Context, s store.Reader, scope store.Scope, at store.Pla
 	case err != nil:
 		return place, nil, cmp.Or(isInLog(s, scope, at), fmt.Errorf("%s: %w", scope, err))
 	}
-	if place = marks[i].Place; at.RV != "" && !inside {
+	if place = m.Place; at.RV != "" && !inside {
 		place.RV = at.RV
 	}
 	return place, nil, nil

@@ -305,13 +305,22 @@ func (s *liveScope) History() (store.LogState, error) {
 
 // Follow implements store.Reader.
 func (s *liveScope) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
-	return s.follow(ctx, after, time.Time{})
+	return s.follow(ctx, after, time.Time{}, store.LogFilter{})
 }
 
-// follow is Follow without the changes that were written before a time.
-func (s *liveScope) follow(ctx context.Context, after store.Place, since time.Time) iter.Seq2[store.Event, error] {
+// FollowSome implements store.LogFilterer.
+func (s *liveScope) FollowSome(ctx context.Context, after store.Place, f store.LogFilter) iter.Seq2[store.Event, error] {
+	return s.follow(ctx, after, time.Time{}, f)
+}
+
+// follow is FollowSome, of the zero Place without the changes that were written before a
+// time.
+func (s *liveScope) follow(ctx context.Context, after store.Place, since time.Time, f store.LogFilter) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		parameters := url.Values{"scope": {s.info.ID}, "secrets": {s.Secrets}}
+		parameters := url.Values{"scope": {s.info.ID}, "secrets": {s.Secrets}, "name": f.Names}
+		if f.Namespace != "" {
+			parameters.Set("namespace", f.Namespace)
+		}
 		if !since.IsZero() {
 			parameters.Set("since", since.Format(time.RFC3339Nano))
 		}

@@ -111,12 +111,13 @@ func headerOnly(h store.Header) store.Entry {
 	return store.Entry{Key: h.Key, Object: m}
 }
 
-// Changes yields the changes in the log that were written at or after a time, and those
-// that are written later if follow is set. state describes the log.
-func (v *View) Changes(ctx context.Context, state store.LogState, since time.Time, follow bool) iter.Seq2[store.Event, error] {
-	events := v.Follow(ctx, store.Place{})
+// Changes yields the changes in the log that some selects and that were written at or
+// after a time, and those that are written later if follow is set. state describes the
+// log.
+func (v *View) Changes(ctx context.Context, state store.LogState, since time.Time, some store.LogFilter, follow bool) iter.Seq2[store.Event, error] {
+	events := store.FollowSince(ctx, v.Reader, since, some)
 	if live, ok := v.Reader.(*liveScope); ok {
-		events = live.follow(ctx, store.Place{}, since)
+		events = live.follow(ctx, store.Place{}, since, some)
 	}
 	return func(yield func(store.Event, error) bool) {
 		if !follow && !v.ofFile && state.Last.IsZero() {
@@ -132,7 +133,7 @@ func (v *View) Changes(ctx context.Context, state store.LogState, since time.Tim
 				return
 			case e.Mark != nil && e.Mark.Mark >= state.Last.Mark && !follow:
 				return
-			case e.Mark != nil, e.Time.Before(since):
+			case e.Mark != nil:
 				continue
 			}
 			if !yield(e, nil) {

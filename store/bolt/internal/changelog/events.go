@@ -12,8 +12,13 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
-// partBytes is how much of the log a part has, in bytes.
-const partBytes = 1 << 20
+const (
+	// partBytes is how much a part has of what is selected, in bytes.
+	partBytes = 1 << 20
+	// passedBytes is how much of the log is passed over for a part, in bytes. It is more
+	// where the state after a change is looked for.
+	passedBytes = 16 << 20
+)
 
 // Part is a part of the log.
 type Part struct {
@@ -23,20 +28,21 @@ type Part struct {
 	End     bool // the log ends here
 }
 
-// Read reads the next part of the log from a number on. If all is set, it reads what is
-// left of trimmed parts, too; otherwise the item with that number has to be there.
-func (r *Reader) Read(from uint64, all bool) (part Part, err error) {
+// Read reads the next part of the log from a number on: the changes that ahead selects,
+// and all marks. If all is set, it reads what is left of trimmed parts, too; otherwise
+// the item with that number has to be there.
+func (r *Reader) Read(from uint64, all bool, ahead *Ahead) (part Part, err error) {
 	part = Part{Next: max(from, 1), Lineage: r.Log.Lineage, End: true}
 	if r.Log.Last == 0 {
 		return part, nil
 	}
-	if err = r.read(from, all, &part); !all {
+	if err = r.read(from, all, ahead, &part); !all {
 		err = Cut(err)
 	}
 	return part, err
 }
 
-func (r *Reader) read(from uint64, all bool, part *Part) error {
+func (r *Reader) read(from uint64, all bool, ahead *Ahead, part *Part) error {
 	l := &r.Log
 	full, err := r.Full()
 	if err != nil {
@@ -47,26 +53,29 @@ func (r *Reader) read(from uint64, all bool, part *Part) error {
 	}
 	reader := &events{Reader: r, open: map[string]*store.Event{}, now: time.Now().UnixNano()}
 	var out []*store.Event
-	size, reads, isGap := 0, true, false
+	size, passed, isGap := 0, 0, false
 	err = r.EachBlock(from, func(b *record.Block) bool {
 		if b.Last() < from {
 			return true
 		}
-		if reads && (size >= partBytes || b.First() > l.Last) {
-			reads, part.End = false, b.First() > l.Last
+		isEnough := size >= partBytes || passed >= passedBytes && len(reader.open) == 0
+		if part.End = b.First() > l.Last; part.End || isEnough {
+			return false
 		}
-		if !reads {
-			return reader.lookAhead(b)
-		}
+		part.End = true // unless another one follows
 		// What is missing up to full was trimmed.
 		if isGap = b.First() > part.Next && (!all || part.Next > full); isGap {
 			return false
 		}
 		at := reader.timeOf(b)
 		for i := range b.Entries {
-			if e := &b.Entries[i]; e.Number >= from {
+			switch e := &b.Entries[i]; {
+			case e.Number < from:
+			case ahead.Filter.Matches(e.OwnKey()):
 				out = append(out, reader.event(e, at))
 				size += e.Size()
+			default:
+				passed += e.Size()
 			}
 		}
 		if m := b.Mark; m != nil && m.Number >= from {
@@ -75,10 +84,12 @@ func (r *Reader) read(from uint64, all bool, part *Part) error {
 		part.Next = b.Last() + 1
 		return reader.err == nil
 	})
-	part.End = part.End || reads
 	isShort := part.End && part.Next <= l.Last && (!all || l.Last > full)
 	if part.End && !isShort {
 		part.Next = max(part.Next, l.Last+1)
+	}
+	if err == nil {
+		err = ahead.resolve(reader, part.Next)
 	}
 	if err == nil {
 		err = reader.close()
@@ -90,6 +101,9 @@ func (r *Reader) read(from uint64, all bool, part *Part) error {
 		return r.Corrupt("log of "+r.Scope.String(), fmt.Errorf("item %d is missing", part.Next))
 	case isGap || isShort:
 		return store.ErrTrimmed
+	}
+	if part.End {
+		ahead.reset()
 	}
 	for _, e := range out {
 		part.Events = append(part.Events, e.Steps()...)
@@ -183,17 +197,6 @@ func (r *events) resolve(key string, state *store.Version) {
 // unknown returns a state of which only the key is known.
 func unknown(key string) *store.Version {
 	return &store.Version{Header: store.Header{Key: key}, Entry: store.Entry{Key: key}}
-}
-
-// lookAhead looks for states after in a block behind those that are read. It returns
-// false if there is nothing to look for.
-func (r *events) lookAhead(b *record.Block) bool {
-	for i := range b.Entries {
-		if e := &b.Entries[i]; r.open[e.Key] != nil {
-			r.resolve(e.Key, r.before(e))
-		}
-	}
-	return len(r.open) > 0 && r.err == nil
 }
 
 // close takes the remaining states from the file.

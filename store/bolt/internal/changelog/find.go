@@ -10,42 +10,36 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
-// Find returns the number of the first item after a place, and whether the place is
-// inside a commit. readable asks for a place whose content is a state of the server.
-// Errors: store.ErrLineage, store.ErrTrimmed, store.ErrAhead.
-func (r *Reader) Find(p store.Place, readable bool) (from uint64, inside bool, err error) {
+// MarkAt returns the mark that a place means, and whether the place is inside the commit
+// after it. readable asks for a mark whose content is a state of the server. Errors:
+// store.ErrLineage, store.ErrTrimmed, store.ErrAhead.
+func (r *Reader) MarkAt(p store.Place, readable bool) (m store.Mark, inside bool, err error) {
 	l := &r.Log
 	switch {
 	case l.Lineage == "" || l.Mark.Number == 0:
 		if p.Exact() {
-			return 0, false, store.ErrLineage
+			return m, false, store.ErrLineage
 		}
-		return 0, false, store.ErrTrimmed
+		return m, false, store.ErrTrimmed
 	case !p.Exact():
 		return r.lookUp(p, readable)
 	case p.Lineage != l.Lineage || p.Mark > l.Last || p.Mark < l.Begin:
-		return 0, false, store.ErrLineage
+		return m, false, store.ErrLineage
 	case p.Mark < l.Full:
-		return 0, false, store.ErrTrimmed
+		return m, false, store.ErrTrimmed
 	}
-	var mark *record.Mark
-	if err := r.EachBlock(p.Mark, func(b *record.Block) bool {
-		if b.Mark != nil && b.Mark.Number == p.Mark {
-			mark = b.Mark
-		}
-		return b.Last() < p.Mark
-	}); err != nil {
-		return 0, false, Cut(err)
-	}
+	marks, err := r.marks(p.Mark, p.Mark)
 	switch {
-	case mark == nil && p.Mark <= l.Full: // it was trimmed, so its lineage is not known
-		return 0, false, store.ErrTrimmed
-	case mark == nil || mark.Random != p.Random:
-		return 0, false, store.ErrLineage
-	case readable && (mark.Frozen || mark.Listing):
-		return 0, false, store.ErrTrimmed
+	case err != nil:
+		return m, false, Cut(err)
+	case len(marks) == 0 && p.Mark <= l.Full: // trimmed: its lineage is not known
+		return m, false, store.ErrTrimmed
+	case len(marks) == 0 || marks[0].Random != p.Random:
+		return m, false, store.ErrLineage
+	case readable && (marks[0].Frozen || marks[0].Listing):
+		return m, false, store.ErrTrimmed
 	}
-	return p.Mark + 1, false, nil
+	return marks[0], false, nil
 }
 
 // Cut turns damage in the log into store.ErrTrimmed: the log ends there for a caller
@@ -59,20 +53,20 @@ func Cut(err error) error {
 
 // lookUp finds a place by resource version or time. It reads few blocks of a log whose
 // marks are in the order of both, and else all of them.
-func (r *Reader) lookUp(p store.Place, readable bool) (from uint64, inside bool, err error) {
+func (r *Reader) lookUp(p store.Place, readable bool) (m store.Mark, inside bool, err error) {
 	l := &r.Log
 	if p.RV != "" && l.Above != "" && store.Higher(p.RV, l.Above) == l.Above {
-		return 0, false, store.ErrTrimmed
+		return m, false, store.ErrTrimmed
 	}
 	marks, err := r.around(p)
 	if err != nil {
-		return 0, false, Cut(err)
+		return m, false, Cut(err)
 	}
 	i, inside, err := store.FindMark(marks, r.StoredRV, p, readable)
 	if err != nil {
-		return 0, false, err
+		return m, false, err
 	}
-	return marks[i].Mark + 1, inside, nil
+	return marks[i], inside, nil
 }
 
 // around returns the marks that decide about a place.

@@ -46,10 +46,10 @@ func TestFind(t *testing.T) {
 					p = store.Place{Time: time.Unix(0, rng.Int64N(700))}
 				}
 				want, isInside, wantErr := store.FindMark(all, r.StoredRV, p, readable)
-				from, inside, err := r.lookUp(p, readable)
+				got, inside, err := r.lookUp(p, readable)
 				isSame := fmt.Sprint(err) == fmt.Sprint(wantErr)
-				if !isSame || err == nil && (from != all[want].Mark+1 || inside != isInside) {
-					t.Fatalf("seed %d: %+v is at %d, %t, %v, want %d, %t, %v", seed, p, from, inside, err, want, isInside, wantErr)
+				if !isSame || err == nil && (got.Mark != all[want].Mark || inside != isInside) {
+					t.Fatalf("seed %d: %+v is at %d, %t, %v, want %d, %t, %v", seed, p, got.Mark, inside, err, want, isInside, wantErr)
 				}
 				if err == nil {
 					found++

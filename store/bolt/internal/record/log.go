@@ -230,18 +230,9 @@ func DecodeBlock(key uint64, v []byte) (*Block, error) {
 	b.Entries = make([]LogEntry, 0, n)
 	last := key
 	for range n {
-		e := parser{rest: r.bytes()}
-		entry := LogEntry{Kind: Kind(e.byte()), Number: key + e.uvarint()}
-		entry.Key, entry.Name, entry.RV = string(e.bytes()), string(e.bytes()), string(e.bytes())
-		entry.Departs, entry.Since = e.uvarint(), e.varint()
-		if final := e.bytes(); len(final) > 0 {
-			entry.Final = final
-		}
-		if header := e.bytes(); len(header) > 0 {
-			entry.Header, entry.Record = header, e.rest
-		}
-		if e.err != nil {
-			return nil, e.err
+		entry, err := decodeEntry(key, r.bytes())
+		if err != nil {
+			return nil, err
 		}
 		if entry.Number < last {
 			return nil, errors.New("its entries are not in order")
@@ -259,6 +250,41 @@ func DecodeBlock(key uint64, v []byte) (*Block, error) {
 		r.err = errors.New("it is empty")
 	}
 	return b, r.err
+}
+
+// decodeEntry decodes an entry of the block that is stored under key.
+func decodeEntry(key uint64, b []byte) (entry LogEntry, err error) {
+	e := parser{rest: b}
+	entry = LogEntry{Kind: Kind(e.byte()), Number: key + e.uvarint()}
+	entry.Key, entry.Name, entry.RV = string(e.bytes()), string(e.bytes()), string(e.bytes())
+	entry.Departs, entry.Since = e.uvarint(), e.varint()
+	if final := e.bytes(); len(final) > 0 {
+		entry.Final = final
+	}
+	if header := e.bytes(); len(header) > 0 {
+		entry.Header, entry.Record = header, e.rest
+	}
+	return entry, e.err
+}
+
+// DecodeEntry returns the entry with a number of the block that is stored under key,
+// which DecodeBlock has checked.
+func DecodeEntry(key uint64, v []byte, number uint64) (*LogEntry, error) {
+	if len(v) < 5 {
+		return nil, ErrShort
+	}
+	r := parser{rest: v[5:]}
+	r.varint()
+	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
+		b := r.bytes()
+		p := parser{rest: b}
+		p.byte() // the kind
+		if key+p.uvarint() == number {
+			e, err := decodeEntry(key, b)
+			return &e, err
+		}
+	}
+	return nil, fmt.Errorf("there is no entry %d", number)
 }
 
 // BlockTime returns the time of a block without a check.

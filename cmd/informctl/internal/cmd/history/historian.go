@@ -57,21 +57,16 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		}
 		return take(some)
 	}
-	for e, err := range h.view.Changes(ctx, state, from, follow) {
+	some := store.LogFilter{Namespace: h.o.selection.Filter.Namespace, Names: h.names}
+	for e, err := range h.view.Changes(ctx, state, from, some, follow) {
 		if err != nil {
 			return err
 		}
 		if !h.o.to.IsZero() && e.Time.After(h.o.to) {
 			break
 		}
-		i := source.NewItem(h.view, e.Key)
-		switch {
-		case follow && !e.Time.After(from) && !from.Equal(h.o.from):
+		if follow && !e.Time.After(from) && !from.Equal(h.o.from) {
 			continue // it was found
-		case !h.o.selection.Filter.IsWithin(i.Namespace):
-			continue
-		case len(h.names) > 0 && !slices.Contains(h.names, i.Name):
-			continue
 		}
 		for _, c := range source.ChangesOf(e) {
 			if !h.o.deleted || c.New == nil {

@@ -44,7 +44,7 @@ func (o *options) deleted(ctx context.Context, chosen *selection.Chosen) (state,
 		if err != nil {
 			return state{}, err
 		}
-		turns, err := o.turns(v, v.Changes(ctx, log, time.Time{}, false))
+		turns, err := o.turns(v, v.Changes(ctx, log, time.Time{}, o.logged(), false))
 		if err != nil {
 			return state{}, err
 		}
@@ -80,11 +80,11 @@ func (o *options) notThere(ctx context.Context, views []*source.View) error {
 		if err != nil {
 			return err
 		}
-		all, err := o.turns(v, v.Changes(ctx, log, time.Time{}, false))
+		all, err := o.turns(v, v.Changes(ctx, log, time.Time{}, o.logged(), false))
 		if err != nil {
 			return err
 		}
-		later, err := o.turns(v, v.Follow(ctx, o.selection.At))
+		later, err := o.turns(v, store.FollowSome(ctx, v.Reader, o.selection.At, o.logged()))
 		if err != nil {
 			return err
 		}
@@ -110,19 +110,23 @@ type turn struct {
 
 func (t turn) isSame(i source.Item) bool { return title(t.Item) == title(i) }
 
+// logged selects the changes of the object that is asked for.
+func (o *options) logged() store.LogFilter {
+	return store.LogFilter{Namespace: o.selection.Filter.Namespace, Names: o.selection.Wanted[0].Names[:1]}
+}
+
 // turns returns the creations and deletions among events of a view.
 func (o *options) turns(v *source.View, events iter.Seq2[store.Event, error]) (found []turn, err error) {
 	for e, err := range events {
 		if err != nil {
 			return nil, err
 		}
-		i := source.NewItem(v, e.Key)
-		if e.Mark != nil || i.Name != o.selection.Wanted[0].Names[0] || !o.selection.Filter.IsWithin(i.Namespace) {
+		if e.Mark != nil {
 			continue
 		}
 		for _, c := range source.ChangesOf(e) {
 			if (c.Old == nil) != (c.New == nil) {
-				found = append(found, turn{i, c})
+				found = append(found, turn{source.NewItem(v, e.Key), c})
 			}
 		}
 	}

@@ -142,7 +142,7 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		}
 		c := relay.Collection{Scope: info.Scope, Reader: r, Note: serving.Note(info.Scope, info.TransformVersion, version)}
 		if !o.at.IsZero() {
-			at, notReached, err := source.MarkAt(ctx, r, info.Scope, o.at)
+			at, notReached, err := source.MarkAt(r, info.Scope, o.at)
 			if err != nil {
 				absent = append(absent, err)
 				continue
