@@ -276,10 +276,11 @@ type Info struct {
 
 // LogInfo describes the log of a stored scope.
 type LogInfo struct {
-	Entries int
-	Bytes   int64     // encoded
-	Begins  time.Time // of the oldest entry; zero if there is none
-	Dropped uint64    // entries that the bounds have dropped
+	Entries  int
+	Bytes    int64     // encoded
+	Begins   time.Time // of the oldest entry; zero if there is none
+	Dropped  uint64    // entries that the bounds have dropped
+	Unlogged uint64    // as LogState.Unlogged
 }
 
 // IndexInfo describes one stored index.

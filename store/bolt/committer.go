@@ -198,7 +198,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	c.s.locked(func(s *state) { s.attempted(c.Attempt(c.Unlogged)) })
+	c.s.locked(func(s *state) { s.attempted(c.Attempt()) })
 	return w.End()
 }
 

@@ -181,7 +181,7 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 	}
 	err = s.readAs("log", want{loaded: true}, func(sn *snapshot) error {
 		l := &sn.logged
-		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped, Unlogged: sn.unlogged, Above: l.Above}
+		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped, Unlogged: l.Unlogged, Above: l.Above}
 		reader := sn.log()
 		if l.Mark.Number > 0 {
 			if last := reader.Mark(&l.Mark); !state.SetLast(last, sn.storedRV) {

@@ -25,7 +25,6 @@ type snapshot struct {
 	gone         []*overlay.Entry // see departures
 	logged       record.LogState  // as of the last acknowledged commit
 	storedRV     string           // of the checkpoint then
-	unlogged     uint64           // changes that the log does not have
 	isLeft       bool             // what is in the file is of an earlier process
 	left, former *bbolt.Bucket    // see want; nil if there is none
 }
@@ -115,7 +114,7 @@ func (s *scopeStore) snapshot(w want, isOpen bool, begin func() error) (sn *snap
 		sn.Length = -1
 	}
 	sn.settled, sn.logged, sn.storedRV, sn.hint = s.departed.Settled, s.changelog.Log, s.changelog.StoredRV, s.departed.Hint
-	sn.gone, sn.unlogged = s.departed.Gone, s.unlogged.Changes
+	sn.gone = s.departed.Gone
 	sn.isLeft = !inFile && s.losses == 0
 	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoading() {
 		sn.Found = m.Find(w.values)

@@ -31,7 +31,7 @@ func (d *DB) Scopes() ([]store.Info, error) {
 				Codec: m.Codec, TypeFingerprint: m.Fingerprint, TransformVersion: m.Transform,
 				Checkpoint: m.Checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
 			}
-			info.Log = store.LogInfo{Entries: int(m.Log.Entries), Bytes: m.Log.Bytes, Dropped: m.Log.Dropped}
+			info.Log = store.LogInfo{Entries: int(m.Log.Entries), Bytes: m.Log.Bytes, Dropped: m.Log.Dropped, Unlogged: m.Log.Unlogged}
 			info.Log.Begins = changelog.Begin(b)
 			for _, name := range m.IndexNames() {
 				if !m.Indexes[name].Ready {

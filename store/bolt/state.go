@@ -15,7 +15,6 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
-	"github.com/informctl/informctl/store/bolt/internal/unlogged"
 )
 
 // state is what an open scope has in memory. It has a part for each feature, in the file
@@ -36,7 +35,6 @@ type state struct {
 	overlay   overlay.Map
 	changelog changelog.State
 	departed  graveyard.State
-	unlogged  unlogged.State
 	packing
 	indexing
 	cached
@@ -64,7 +62,7 @@ type part interface {
 
 // parts returns all parts. Whoever waits is told last.
 func (s *state) parts() []part {
-	return []part{&s.count, &s.overlay, &s.changelog, &s.departed, &s.unlogged, &s.packing, &s.indexing, &s.cached, &s.loading, &s.progress}
+	return []part{&s.count, &s.overlay, &s.changelog, &s.departed, &s.packing, &s.indexing, &s.cached, &s.loading, &s.progress}
 }
 
 // opened takes over the stored content.
@@ -276,7 +274,6 @@ func (s *state) committed(c capture, err error) (overflows bool) {
 		s.overlay.Committed(c.Overlay)
 		overflows = s.departed.Committed(len(c.Gone), c.Departed, c.Dropped)
 		s.changelog.Committed(c.Capture, c.Log, c.Checkpoint.RV, c.share)
-		s.unlogged.Committed(c.Unlogged)
 		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
 		s.written = c.applied
 	}

@@ -160,7 +160,7 @@ func (m *machine) clone() *machine {
 	s.phase, s.before, s.cause, s.role = was.phase, was.before, was.cause, was.role
 	s.isReady.Store(was.isReady.Load())
 	s.checkpoint, s.losses, s.turns = was.checkpoint, was.losses, was.turns
-	s.count, s.departed, s.unlogged = was.count, was.departed, was.unlogged
+	s.count, s.departed = was.count, was.departed
 	was.overlay.View().Scan(func(e *overlay.Entry) bool { s.overlay.Set(e); return true })
 	s.changelog = was.changelog
 	s.changelog.Attempts, s.changelog.Sum = slices.Clip(was.changelog.Attempts), &s.shared.logs
@@ -188,7 +188,7 @@ func (m *machine) clone() *machine {
 // TestClone fails if clone does not know a field of a state.
 func TestClone(t *testing.T) {
 	for typ, fields := range map[reflect.Type]string{
-		reflect.TypeFor[state]():    "shared standing checkpoint losses turns count overlay changelog departed unlogged packing indexing cached loading progress",
+		reflect.TypeFor[state]():    "shared standing checkpoint losses turns count overlay changelog departed packing indexing cached loading progress",
 		reflect.TypeFor[standing](): "phase before cause role isReady",
 		reflect.TypeFor[packing]():  "packer",
 		reflect.TypeFor[indexing](): "indexes inMemory oldIndexes",
@@ -628,7 +628,7 @@ func (m *machine) write(writes bool, err error) bool {
 		m.fail("departures up to %d are settled in the file, want %d", f.log.Settled, m.settles)
 	}
 	c.Written, c.Log, c.Stored, c.Bytes = true, f.log, f.len(), int64(f.len())
-	m.s.attempted(c.Attempt(c.Unlogged))
+	m.s.attempted(c.Attempt())
 	if !f.whole {
 		return true
 	}

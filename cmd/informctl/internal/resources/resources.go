@@ -41,5 +41,11 @@ const (
 	NewerEvents = "events.events.k8s.io"
 )
 
+// HasNoHistory reports whether informctl run keeps no history of a resource unless it is
+// told to: leases are renewed and events counted all the time.
+func HasNoHistory(resource string) bool {
+	return slices.Contains([]string{CoreEvents, NewerEvents, "leases.coordination.k8s.io"}, resource)
+}
+
 // Definitions is the resource of the definitions of custom resources.
 const Definitions = "customresourcedefinitions.apiextensions.k8s.io"

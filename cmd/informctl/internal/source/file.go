@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/store"
 )
 
@@ -25,8 +26,8 @@ func isInLog(s store.Reader, scope store.Scope, at store.Place) error {
 		return err
 	case isAhead:
 		err = fmt.Errorf("%s is at resource version %s, %s is not reached", scope, s.Checkpoint().RV, momentText(at))
-	case state.Oldest.IsZero():
-		err = fmt.Errorf("%s has no log yet", scope)
+	case HasNoHistory(state):
+		err = fmt.Errorf("%s: %s", scope, NoHistory(scope))
 	case !isBefore(at, state.Oldest):
 		err = fmt.Errorf("%s: no state of %s was stored whole: it is inside what was written at once, or inside a list, or an object could not be stored then",
 			scope, momentText(at))
@@ -45,9 +46,28 @@ func (v *View) rewind() error {
 	if err != nil {
 		return err
 	}
+	if v.Info.Encrypted && len(keys) > 0 { // without the key there are no names either
+		if _, err := v.Select(store.Query{Keys: keys[:1], At: v.at}); err != nil {
+			return err
+		}
+	}
 	v.Info.Objects = len(keys)
 	v.Info.Checkpoint, err = checkpointAt(v.Reader, v.at)
 	return err
+}
+
+// HasNoHistory reports whether a log has nothing, since it has not begun or leaves out
+// what changes.
+func HasNoHistory(state store.LogState) bool {
+	return state.Oldest.IsZero() || state.Entries == 0 && state.Unlogged > 0
+}
+
+// NoHistory says why a scope has no history.
+func NoHistory(s store.Scope) string {
+	if resources.HasNoHistory(s.Resource) {
+		return fmt.Sprintf("no history is kept of it; informctl run --history %s=24h keeps one", s.Resource)
+	}
+	return "there is no log yet"
 }
 
 // checkpointAt returns the last checkpoint up to a place.

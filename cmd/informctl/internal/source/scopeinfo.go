@@ -39,8 +39,10 @@ type ScopeInfo struct {
 type LogInfo struct {
 	Entries int       `json:"entries"`
 	Bytes   int64     `json:"bytes"`
-	Begins  time.Time `json:"begins"` // of the oldest change that is kept
+	Begins  time.Time `json:"begins,omitzero"` // of the oldest change that is kept
 	Dropped uint64    `json:"dropped"`
+	// Unlogged are the changes that were left out.
+	Unlogged uint64 `json:"unlogged"`
 }
 
 // IndexInfo is the JSON form of an index.
@@ -66,8 +68,11 @@ func DescribeScope(info store.Info, now time.Time) ScopeInfo {
 		age := int64(now.Sub(set).Seconds())
 		out.Time, out.AgeSeconds = &set, &age
 	}
-	if log := info.Log; log.Entries > 0 {
-		out.Log = &LogInfo{log.Entries, log.Bytes, log.Begins.UTC().Truncate(time.Second), log.Dropped}
+	if log := info.Log; log.Entries > 0 || log.Unlogged > 0 {
+		out.Log = &LogInfo{Entries: log.Entries, Bytes: log.Bytes, Dropped: log.Dropped, Unlogged: log.Unlogged}
+		if log.Entries > 0 {
+			out.Log.Begins = log.Begins.UTC().Truncate(time.Second)
+		}
 	}
 	for _, idx := range info.Indexes {
 		out.Indexes = append(out.Indexes, IndexInfo{idx.Name, idx.Identity, idx.Values})

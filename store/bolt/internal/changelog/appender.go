@@ -50,7 +50,6 @@ type Appender struct {
 	Departed int    // departed objects among the entries
 	Dropped  int    // departed objects that exceeded the bound
 	Unlogged int    // changes that the log has no room for
-	Earlier  int    // the same of a commit of unknown outcome that is in the file
 	Held     uint64 // see trimLog
 }
 
@@ -66,7 +65,7 @@ func NewAppender(w *content.Writer, c Capture, o Options) *Appender {
 	lw := &Appender{w: w, c: c, Options: o, stored: w.Manifest.RV, was: w.Manifest.RV, bound: bound, listed: c.listing || c.Lists != c.Marked, Held: c.Held}
 	for _, a := range c.Attempts {
 		if a.Mark == l.Mark.Random && l.Mark.Number > 0 {
-			lw.done, lw.known, lw.Earlier = a.order, l.Departed, a.unlogged
+			lw.done, lw.known = a.order, l.Departed
 		}
 	}
 	if c.rewound {
@@ -266,6 +265,7 @@ func (lw *Appender) End() error {
 	}
 	if lw.Unlogged > 0 {
 		l.Full, l.Cut, l.Thinned = l.Last, l.Last, l.Bytes
+		l.Unlogged += uint64(lw.Unlogged)
 	}
 	return lw.trimLog(b, first, appended)
 }

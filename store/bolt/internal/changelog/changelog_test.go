@@ -135,7 +135,7 @@ func (s *scope) commit(unknown bool) {
 		log, c.Held = w.Manifest.Log, a.Held
 		return w.End()
 	})
-	if s.state.Attempted(c.Attempt(0)); unknown {
+	if s.state.Attempted(c.Attempt()); unknown {
 		return
 	}
 	s.state.Committed(c, log, fmt.Sprint(s.rv), 1<<30)

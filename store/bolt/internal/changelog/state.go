@@ -94,8 +94,6 @@ func (t Takeover) Now(newest int64, age time.Duration) int64 {
 type Attempt struct {
 	Mark  uint64 // the random value of its mark
 	order uint64 // entries up to it are in the log if the mark is
-
-	unlogged int // changes that it has left out
 }
 
 // NewLineage begins another history in a log. What is there stays, for a reader of all
@@ -132,6 +130,7 @@ func Carry(m *record.Manifest, old record.LogState) {
 	m.Log.Settled = m.Log.Departed
 	m.Log.Mark.Time = max(m.Log.Mark.Time, old.Mark.Time)
 	m.Log.Above = store.Higher(m.Log.Above, old.Above)
+	m.Log.Unlogged += old.Unlogged
 }
 
 // Opened takes over the log of a stored manifest.
@@ -228,9 +227,8 @@ type Capture struct {
 	Moment
 }
 
-// Attempt returns what is noted of a commit that writes all that was captured, and leaves
-// that many changes out of the log.
-func (c Capture) Attempt(unlogged int) Attempt { return Attempt{c.Random, c.Order, unlogged} }
+// Attempt returns what is noted of a commit that writes all that was captured.
+func (c Capture) Attempt() Attempt { return Attempt{c.Random, c.Order} }
 
 // Captured returns what the next commit has to know.
 func (s *State) Captured() Capture {

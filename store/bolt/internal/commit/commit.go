@@ -35,7 +35,6 @@ type Part struct {
 	Log      record.LogState // after it
 	Departed int             // departed objects that were written
 	Dropped  int             // departed objects that were not kept
-	Unlogged int             // changes that the log does not have
 	Stored   int             // objects in the file after it
 	Bytes    int64           // of their records
 
@@ -49,7 +48,7 @@ type Part struct {
 }
 
 // tally counts departed objects, and changes that are not logged.
-type tally struct{ departed, dropped, unlogged int }
+type tally struct{ departed, dropped int }
 
 // Pack compresses and encrypts the entries, before the transaction begins.
 func (p *Part) Pack() (err error) {
@@ -121,7 +120,7 @@ func (p *Part) Write(w *content.Writer, o changelog.Options) error {
 	if err := logged.End(); err != nil {
 		return err
 	}
-	p.Log, p.Held, p.Unlogged = w.Manifest.Log, logged.Held, p.earlier.unlogged+logged.Earlier+logged.Unlogged
+	p.Log, p.Held = w.Manifest.Log, logged.Held
 	p.Departed, p.Dropped = p.earlier.departed+logged.Departed, p.earlier.dropped+logged.Dropped
 	p.Written, p.Stored, p.Bytes = true, int(w.Manifest.Objects.Count), w.Manifest.Bytes
 	return nil
@@ -149,7 +148,7 @@ func (p *Part) DropFormer(w *content.Writer, o changelog.Options) (*changelog.At
 	if err := errors.Join(graveyard.DropFormer(w.Scope), logged.End()); err != nil {
 		return nil, err
 	}
-	p.earlier = tally{logged.Departed, logged.Dropped, logged.Earlier + logged.Unlogged}
+	p.earlier = tally{logged.Departed, logged.Dropped}
 	return &changelog.Attempt{Mark: first.Random}, nil
 }
 

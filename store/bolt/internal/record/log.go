@@ -45,6 +45,8 @@ type LogState struct {
 	Bytes   int64  `msgpack:"y"` // of the blocks
 	Thinned int64  `msgpack:"h"` // of the blocks up to Full
 	Dropped uint64 `msgpack:"x"` // entries that the bounds have dropped
+	// Unlogged are the changes that the log has never had.
+	Unlogged uint64 `msgpack:"u,omitempty"`
 }
 
 // Mark ends the entries of one commit.

@@ -17,6 +17,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
@@ -292,8 +293,10 @@ func (o *options) noteBegins(historians []*historian) {
 		if h.o.deleted && !h.log.Begins.IsZero() && h.log.Begins.Before(begins) {
 			begins = h.log.Begins
 		}
+		isAmongAll := len(historians) > 1 && resources.HasNoHistory(h.view.Info.Scope.Resource)
 		switch {
-		case begins.IsZero():
+		case source.HasNoHistory(*h.log) && isAmongAll:
+		case source.HasNoHistory(*h.log):
 			without = append(without, h.view.Info.Scope)
 		case !h.o.from.IsZero() && h.o.from.Before(begins):
 			late = append(late, h.view.Info.Scope)
@@ -304,7 +307,7 @@ func (o *options) noteBegins(historians []*historian) {
 	}
 	switch {
 	case len(without) == 1:
-		o.env.Note("%s: there is no log yet", without[0])
+		o.env.Note("%s: %s", without[0], source.NoHistory(without[0]))
 	case len(without) > 1:
 		o.env.Note("%d resources have no log yet", len(without))
 	}

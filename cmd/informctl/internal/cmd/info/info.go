@@ -100,6 +100,9 @@ func run(ctx context.Context, o *options) error {
 		if n := len(out.Consumers); n > 0 && o.table.Format == "table" {
 			o.env.Note("durable consumers: %d; informctl consumers says what is left for them", n)
 		}
+		if left := out.leftOut(); left != "" && o.table.Format == "table" {
+			o.env.Note("changes that are not in the history: %s", left)
+		}
 		headers, rows := out.table()
 		return o.table.Print(w, out, headers, rows)
 	})
@@ -128,6 +131,17 @@ func (f fileInfo) table() (headers []string, rows [][]any) {
 		rows = append(rows, row)
 	}
 	return headers, rows
+}
+
+// leftOut says how many changes the logs have left out.
+func (f fileInfo) leftOut() string {
+	var parts []string
+	for _, s := range f.Scopes {
+		if s.Log != nil && s.Log.Unlogged > 0 {
+			parts = append(parts, fmt.Sprintf("%d of %s", s.Log.Unlogged, s.Resource))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func indexesText(s source.ScopeInfo) string {

@@ -161,12 +161,12 @@ func (o *options) name(views []*source.View) string {
 func logBegins(views []*source.View) string {
 	var last time.Time
 	for _, v := range views {
-		if log, err := v.History(); err == nil && log.Oldest.Time.After(last) {
+		if log, err := v.History(); err == nil && !source.HasNoHistory(log) && log.Oldest.Time.After(last) {
 			last = log.Oldest.Time
 		}
 	}
 	if last.IsZero() {
-		return "there is no log yet"
+		return source.NoHistory(views[0].Info.Scope)
 	}
 	return "the log begins at " + source.FromThen(last)
 }

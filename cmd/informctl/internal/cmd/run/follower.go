@@ -66,6 +66,7 @@ func (o *options) newFollower(collection *cluster.Collection, db store.Backend) 
 	}
 	f.informer, err = informer.New(collection.ListerWatcher(f.answered), collection.Example, informer.Options{
 		Backend: db, Scope: f.Scope, Indexes: indexes, DecodedBytes: 1,
+		History: o.history.ofScope(f.Scope, o.serves),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Scope, err)

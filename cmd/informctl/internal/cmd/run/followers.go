@@ -55,6 +55,13 @@ func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (
 	if c.published != nil {
 		c.published.hold(infos)
 	}
+	scopes := make([]store.Scope, len(c.collections))
+	for i, collection := range c.collections {
+		scopes[i] = collection.Scope
+	}
+	if err := o.history.check(scopes, o.All); err != nil {
+		return nil, err
+	}
 	for _, collection := range c.collections {
 		f, err := fs.newFollower(collection)
 		if err != nil {

@@ -1,29 +1,115 @@
 package run
 
 import (
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/store"
 )
 
 // history is what --history says.
 type history struct {
 	each store.History // of each resource
-	all  int64         // bytes of all resources; 0: the default
+	of   []ofOne
+	all  int64 // bytes of all resources; 0: the default
 }
 
-// parseHistory parses AGE, AGE,BYTES or off. With BYTES, which all resources share, a
-// resource has no bound of its own.
-func parseHistory(text string) (history, error) {
-	r, err := cmdutil.ParseRetention(text)
+// ofOne is the history of one resource, as it was named.
+type ofOne struct {
+	name string
+	store.History
+}
+
+// parseHistory parses AGE, AGE,BYTES or off, and RESOURCE=AGE or RESOURCE=off, separated
+// by commas. With BYTES, which all resources share, a resource has no bound of its own.
+func parseHistory(text string) (h history, err error) {
+	var general []string
+	for item := range strings.SplitSeq(text, ",") {
+		name, age, isOfOne := strings.Cut(item, "=")
+		if !isOfOne {
+			general = append(general, item)
+			continue
+		}
+		r, err := cmdutil.ParseRetention(age)
+		if err != nil || age == "" || name == "" {
+			return history{}, fmt.Errorf("%q: write RESOURCE=AGE, as pods=24h, or RESOURCE=off", item)
+		}
+		one := ofOne{name, store.History{Age: r.Age}}
+		if r.Off {
+			one.Bytes = -1
+		}
+		h.of = append(h.of, one)
+	}
+	if len(general) == 0 {
+		return h, nil
+	}
+	r, err := cmdutil.ParseRetention(strings.Join(general, ","))
 	switch {
-	case err != nil || r == cmdutil.Retention{}:
+	case err != nil:
 		return history{}, err
 	case r.Off:
-		return history{each: store.History{Bytes: -1}}, nil
+		h.each.Bytes = -1
 	case r.Bytes == 0:
-		return history{each: store.History{Age: r.Age}}, nil
+		h.each.Age = r.Age
+	default:
+		h.each, h.all = store.History{Age: r.Age, Bytes: math.MaxInt64}, r.Bytes
+		for i := range h.of {
+			if h.of[i].Bytes == 0 {
+				h.of[i].Bytes = math.MaxInt64
+			}
+		}
 	}
-	return history{each: store.History{Age: r.Age, Bytes: math.MaxInt64}, all: r.Bytes}, nil
+	return h, nil
+}
+
+// ofScope returns the history of a scope. What changes all the time and says little has
+// none unless it is named, or served: watches and lists are made of it.
+func (h history) ofScope(s store.Scope, isServed bool) store.History {
+	i := slices.IndexFunc(h.of, func(one ofOne) bool { return resources.Is(s, one.name) })
+	switch {
+	case i >= 0:
+		return h.of[i].History
+	case resources.HasNoHistory(s.Resource) && !isServed:
+		return store.History{Bytes: -1}
+	}
+	return h.each
+}
+
+// off returns what says that something has no history, "" if nothing does.
+func (h history) off() string {
+	if h.each.Bytes < 0 {
+		return "off"
+	}
+	for _, one := range h.of {
+		if one.Bytes < 0 {
+			return one.name + "=off"
+		}
+	}
+	return ""
+}
+
+// check returns an error for a name that means no scope or one that another name means,
+// too. If more may come, a name with a group may mean one of those.
+func (h history) check(scopes []store.Scope, more bool) error {
+	named := map[string]string{} // by ID
+	for _, one := range h.of {
+		isThere := more && strings.Contains(one.name, ".")
+		for _, s := range scopes {
+			if !resources.Is(s, one.name) {
+				continue
+			}
+			if other, isNamed := named[s.ID()]; isNamed {
+				return fmt.Errorf("--history: %s and %s are the same resource", other, one.name)
+			}
+			named[s.ID()], isThere = one.name, true
+		}
+		if !isThere {
+			return fmt.Errorf("--history %s: no such resource is followed; name it as in pods=24h or deployments.apps=24h", one.name)
+		}
+	}
+	return nil
 }

@@ -110,7 +110,7 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.StringVarP(&o.labelSelector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
 	flags.StringVar(&o.fieldSelector, "field-selector", "", "Only objects whose fields match, as kubectl has it.")
 	flags.StringArrayVar(&o.indexSpecs, "index", nil, "Keep an index: label:KEY, field:PATH, owner or node; repeatable. There is always namespace.")
-	flags.StringVar(&o.historyText, "history", "", "Keep what has changed for AGE, and in BYTES of the file at most, as 24h or 7d,1GiB; off keeps nothing. By default an hour, 32MiB of a resource and 256MiB of all.")
+	flags.StringVar(&o.historyText, "history", "", "Keep what has changed for AGE, and in BYTES of the file at most, as 24h or 7d,1GiB; off keeps nothing. RESOURCE=AGE or RESOURCE=off says it of one, as 24h,1GiB,nodes=1h. By default an hour, 32MiB of a resource and 256MiB of all, and without --serve nothing of leases and events.")
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus, /healthz and /readyz at this address, as :8080; they are on the socket in any case.")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
@@ -165,8 +165,8 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	if o.history, err = parseHistory(o.historyText); err != nil {
 		return cmdutil.Usagef(cmd, "--history %w", err)
 	}
-	if o.serves && o.history.each.Bytes < 0 {
-		return cmdutil.Usagef(cmd, "--serve takes watches and lists from the history: not with --history off")
+	if off := o.history.off(); o.serves && off != "" {
+		return cmdutil.Usagef(cmd, "--serve takes watches and lists from the history: not with --history %s", off)
 	}
 	o.indexes = []index.Index{index.Namespace()}
 	for _, spec := range o.indexSpecs {
