@@ -2,9 +2,12 @@ package table
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 var deployment = kindOf(deploymentCells,
@@ -57,4 +60,15 @@ func daemonSetCells(d *appsv1.DaemonSet, now time.Time) []any {
 		int64(s.UpdatedNumberScheduled), int64(s.NumberAvailable), labelled(d.Spec.Template.Spec.NodeSelector),
 		age(d.CreationTimestamp, now), names, images, selector(d.Spec.Selector),
 	}
+}
+
+var controllerRevision = kindOf(controllerRevisionCells, always("Name", "Controller", "Revision", "Age"))
+
+func controllerRevisionCells(r *appsv1.ControllerRevision, now time.Time) []any {
+	controller := none
+	if owner := metav1.GetControllerOfNoCopy(r); owner != nil {
+		kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
+		controller = strings.ToLower(kind.String()) + "/" + owner.Name
+	}
+	return []any{r.Name, controller, r.Revision, age(r.CreationTimestamp, now)}
 }

@@ -2,8 +2,8 @@
 //
 // kubectl does not make its columns: the API server does, for each kind in its own way. A
 // cache has no server to ask, so this package holds what the server answers for the kinds
-// that people look at ([Of]), and for custom resources ([OfDefinition]). The columns of
-// all other kinds are the name and the age.
+// that it has by default ([Of]), and for custom resources ([OfDefinition]). The columns
+// of all other kinds are the name and the age.
 //
 // # Concurrency
 //

@@ -58,8 +58,9 @@ var named = Kind{
 func (k Kind) Columns() []Column { return slices.Clone(k.columns) }
 
 // Cells returns the cells of an object, one for each column: strings, int64s, float64s,
-// bools, or nil where a custom resource lacks a field. The object is the versioned type
-// of the kind or unstructured. Ages are as of now.
+// bools, or nil where a custom resource lacks a field. An IPAddress has, as on the
+// server, one more, which is not printed. The object is the versioned type of the kind or
+// unstructured. Ages are as of now.
 func (k Kind) Cells(obj runtime.Object, now time.Time) ([]any, error) {
 	return k.cells(obj, now)
 }
@@ -116,6 +117,14 @@ func columnsOf(priority int32, names []string) []Column {
 func ofType(name string, columns []Column) []Column {
 	for i := range columns {
 		columns[i].Type = name
+	}
+	return columns
+}
+
+// ofFormat sets the format of columns, which only that of the name has otherwise.
+func ofFormat(format string, columns []Column) []Column {
+	for i := range columns {
+		columns[i].Format = format
 	}
 	return columns
 }

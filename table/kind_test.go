@@ -82,6 +82,26 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
+// TestAvailable has states of an APIService that the server's controllers change at once.
+func TestAvailable(t *testing.T) {
+	kind, _ := table.Of(schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"})
+	for want, conditions := range map[string][]any{
+		"Unknown":            {map[string]any{"type": "Other", "status": "True"}},
+		"False":              {map[string]any{"type": "Available", "status": "False"}},
+		"Unknown (Starting)": {map[string]any{"type": "Available", "status": "Unknown", "reason": "Starting"}},
+		"True":               {map[string]any{"type": "Available", "status": "True", "reason": "Passed"}},
+	} {
+		obj := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": conditions}}}
+		cells, err := kind.Cells(obj, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cells[2] != want {
+			t.Errorf("%v: %v, want %s", conditions, cells[2], want)
+		}
+	}
+}
+
 func TestUnknownKinds(t *testing.T) {
 	if _, ok := table.Of(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pod"}); ok {
 		t.Error("a kind of another group has columns")

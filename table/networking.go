@@ -7,6 +7,7 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 var ingress = kindOf(ingressCells, always("Name", "Class", "Hosts", "Address", "Ports", "Age"))
@@ -51,4 +52,43 @@ var networkPolicy = kindOf(networkPolicyCells, always("Name", "Pod-Selector", "A
 
 func networkPolicyCells(p *networkingv1.NetworkPolicy, now time.Time) []any {
 	return []any{p.Name, selector(&p.Spec.PodSelector), age(p.CreationTimestamp, now)}
+}
+
+var ingressClass = kindOf(ingressClassCells, always("Name", "Controller", "Parameters", "Age"))
+
+func ingressClassCells(c *networkingv1.IngressClass, now time.Time) []any {
+	name, parameters := c.Name, none
+	if c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true" {
+		name += " (default)"
+	}
+	if p := c.Spec.Parameters; p != nil {
+		parameters = p.Kind
+		if p.APIGroup != nil {
+			parameters += "." + *p.APIGroup
+		}
+		parameters += "/" + p.Name
+	}
+	return []any{name, c.Spec.Controller, parameters, age(c.CreationTimestamp, now)}
+}
+
+var serviceCIDR = kindOf(serviceCIDRCells, always("Name", "CIDRs", "Age"))
+
+func serviceCIDRCells(c *networkingv1.ServiceCIDR, now time.Time) []any {
+	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), age(c.CreationTimestamp, now)}
+}
+
+// The server sends an age that has no column, so that it is not printed.
+var ipAddress = kindOf(ipAddressCells, always("Name", "ParentRef"))
+
+func ipAddressCells(a *networkingv1.IPAddress, now time.Time) []any {
+	parent := none
+	if ref := a.Spec.ParentRef; ref != nil {
+		of := schema.GroupResource{Group: ref.Group, Resource: ref.Resource}
+		parent = strings.ToLower(of.String()) + "/"
+		if ref.Namespace != "" {
+			parent += ref.Namespace + "/"
+		}
+		parent += ref.Name
+	}
+	return []any{a.Name, parent, age(a.CreationTimestamp, now)}
 }

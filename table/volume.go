@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 )
 
 var persistentVolume = kindOf(persistentVolumeCells,
@@ -79,19 +78,4 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 		}
 	}
 	return strings.Join(short, ",")
-}
-
-var storageClass = kindOf(storageClassCells,
-	always("Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age"))
-
-func storageClassCells(s *storagev1.StorageClass, now time.Time) []any {
-	name := s.Name
-	if s.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
-		name += " (default)"
-	}
-	return []any{
-		name, s.Provisioner, string(pointed(s.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
-		string(pointed(s.VolumeBindingMode, storagev1.VolumeBindingImmediate)), pointed(s.AllowVolumeExpansion, false),
-		age(s.CreationTimestamp, now),
-	}
 }

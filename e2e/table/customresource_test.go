@@ -21,7 +21,7 @@ const testGroup = "test.informctl.example"
 // definitions, with those of the server.
 func TestCustomResources(t *testing.T) {
 	w := newWorld(t)
-	w.load()
+	w.load("testdata/*.yaml")
 	for resource, kind := range map[string]string{"things": "Thing", "plainthings": "PlainThing"} {
 		mapping := &meta.RESTMapping{
 			Resource:         schema.GroupVersionResource{Group: testGroup, Version: "v1", Resource: resource},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
@@ -30,6 +31,7 @@ const deletedAnnotation = "test/deleted"
 type world struct {
 	*testing.T
 	client  dynamic.Interface
+	typed   kubernetes.Interface
 	server  rest.Interface
 	mapper  meta.RESTMapper
 	created map[string]int // number of objects by resource
@@ -48,6 +50,10 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.typed, err = kubernetes.NewForConfigAndClient(cp.Config(), httpClient)
+	if err != nil {
+		t.Fatal(err)
+	}
 	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cp.Config(), httpClient)
 	if err != nil {
 		t.Fatal(err)
@@ -61,10 +67,10 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// load creates the objects of the files in testdata.
-func (w *world) load() {
+// load creates the objects of files.
+func (w *world) load(pattern string) {
 	w.Helper()
-	files, err := filepath.Glob("testdata/*.yaml")
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		w.Fatal(err)
 	}

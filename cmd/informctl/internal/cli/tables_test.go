@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,8 +25,12 @@ func writeTables(t *testing.T, path string) {
 	}
 	fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, runningPod(), failingPod())
 	fill(t, db, corev1.SchemeGroupVersion.WithKind("Node"), "nodes", store.Typed, &corev1.Node{ObjectMeta: objectMeta("", "node-1", "")})
-	fill(t, db, corev1.SchemeGroupVersion.WithKind("ResourceQuota"), "resourcequotas", store.Typed,
-		&corev1.ResourceQuota{ObjectMeta: objectMeta("a", "quota", "web")})
+	quota := &corev1.ResourceQuota{ObjectMeta: objectMeta("a", "quota", "web"), Status: corev1.ResourceQuotaStatus{
+		Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10"), corev1.ResourceLimitsCPU: resource.MustParse("4")},
+	}}
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("ResourceQuota"), "resourcequotas", store.Typed, quota)
+	fill(t, db, resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate"), "resourceclaimtemplates.resource.k8s.io", store.Typed,
+		&resourcev1.ResourceClaimTemplate{ObjectMeta: objectMeta("a", "gpu", "web")})
 	fill(t, db, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "configmaps", store.Metadata,
 		&metav1.PartialObjectMetadata{ObjectMeta: objectMeta("a", "settings", "web")})
 	fill(t, db, schema.GroupVersionKind{}, "deployments.apps", store.Unstructured, &unstructured.Unstructured{Object: map[string]any{
