@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +22,8 @@ import (
 // What the cells are is compared with the API server in e2e/table.
 
 var now = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+
+var apiServices = schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}
 
 func web() *corev1.Pod {
 	return &corev1.Pod{
@@ -82,22 +87,34 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
-// TestAvailable has states of an APIService that the server's controllers change at once.
-func TestAvailable(t *testing.T) {
-	kind, _ := table.Of(schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"})
-	for want, conditions := range map[string][]any{
-		"Unknown":            {map[string]any{"type": "Other", "status": "True"}},
-		"False":              {map[string]any{"type": "Available", "status": "False"}},
-		"Unknown (Starting)": {map[string]any{"type": "Available", "status": "Unknown", "reason": "Starting"}},
-		"True":               {map[string]any{"type": "Available", "status": "True", "reason": "Passed"}},
+// TestUnseen has states that the defaults and the controllers of the server hide.
+func TestUnseen(t *testing.T) {
+	availability := func(conditions ...any) map[string]any {
+		return map[string]any{"status": map[string]any{"conditions": conditions}}
+	}
+	for _, test := range []struct {
+		kind    schema.GroupVersionKind
+		content map[string]any
+		column  string
+		want    any
+	}{
+		{apiServices, availability(map[string]any{"type": "Other", "status": "True"}), "Available", "Unknown"},
+		{apiServices, availability(map[string]any{"type": "Available", "status": "False"}), "Available", "False"},
+		{apiServices, availability(map[string]any{"type": "Available", "status": "Unknown", "reason": "Starting"}), "Available", "Unknown (Starting)"},
+		{apiServices, availability(map[string]any{"type": "Available", "status": "True", "reason": "Passed"}), "Available", "True"},
+		{flowcontrolv1.SchemeGroupVersion.WithKind("FlowSchema"), nil, "MissingPL", "?"},
+		{resourcev1.SchemeGroupVersion.WithKind("DeviceTaintRule"), nil, "TimeAdded", ""},
+		{storagev1.SchemeGroupVersion.WithKind("CSIDriver"), nil, "AttachRequired", true},
 	} {
-		obj := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": conditions}}}
-		cells, err := kind.Cells(obj, now)
+		kind, _ := table.Of(test.kind)
+		cells, err := kind.Cells(&unstructured.Unstructured{Object: test.content}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cells[2] != want {
-			t.Errorf("%v: %v, want %s", conditions, cells[2], want)
+		for i, c := range kind.Columns() {
+			if c.Name == test.column && cells[i] != test.want {
+				t.Errorf("%s, %s of %v: %v, want %v", test.kind.Kind, c.Name, test.content, cells[i], test.want)
+			}
 		}
 	}
 }
