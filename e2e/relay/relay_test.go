@@ -4,10 +4,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/informctl/informctl/table"
 )
 
 // The forms of answers.
@@ -92,13 +88,8 @@ func (w *world) testAllKinds(t *testing.T) {
 			// The server renews its own, in another namespace.
 			path = strings.Replace(path, "/leases", "/namespaces/default/leases", 1)
 		}
-		for _, form := range []string{asJSON, asProtobuf, protoMetadata} {
+		for _, form := range []string{asJSON, asProtobuf, protoMetadata, asTable} {
 			all = append(all, request{path: path, accept: form})
-		}
-		// docs/columns.md says which kinds have other columns at the server.
-		kind := schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
-		if _, ok := table.Of(kind); ok || strings.Contains(r.Group, ".informctl.") {
-			all = append(all, request{path: path, accept: asTable})
 		}
 	}
 	w.same(t, all...)
