@@ -48,20 +48,24 @@ settings  2  1s
 `,
 	},
 	{
-		row:       "Order of tables",
-		kubectl:   "get serviceaccounts,configmaps -n default",
-		informctl: "query serviceaccounts,configmaps -n default",
+		row:       "Order of resources",
+		kubectl:   "get serviceaccounts,configmaps -n default; get serviceaccounts,configmaps -n default -o name",
+		informctl: "query serviceaccounts,configmaps -n default; query serviceaccounts,configmaps -n default -o name",
 		fromKubectl: `NAME  AGE
 serviceaccount/builder  1s
 
 NAME  DATA  AGE
 configmap/settings  2  1s
+serviceaccount/builder
+configmap/settings
 `,
 		fromInformctl: `NAME  DATA  AGE
 configmap/settings  2  1s
 
 NAME  AGE
 serviceaccount/builder  1s
+configmap/settings
+serviceaccount/builder
 `,
 	},
 	{

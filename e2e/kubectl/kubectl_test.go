@@ -15,31 +15,78 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDifferences runs the commands of each row: what both print has to be as it was when
-// the row was written, and so differ. Where the file does not matter, informctl has to
-// print the same of one that nobody follows.
-func TestDifferences(t *testing.T) {
+// TestKubectl runs both programs: what they print differs as the rows say, and is alike
+// otherwise.
+func TestKubectl(t *testing.T) {
 	w := newWorld(t)
 	for _, d := range differences {
-		t.Run(d.row, func(t *testing.T) {
-			w := *w
-			w.T = t
-			if diff := cmp.Diff(d.fromKubectl, w.says(w.kubectl, d.kubectl, d)); diff != "" {
-				t.Errorf("kubectl (-want +got):\n%s", diff)
-			}
-			got := w.says(w.informctl, d.informctl, d)
-			if diff := cmp.Diff(d.fromInformctl, got); diff != "" {
-				t.Errorf("informctl (-want +got):\n%s", diff)
-			}
-			if d.lines > 0 || strings.Contains(d.informctl, "--db") {
-				return
-			}
-			w.file = copied
-			ofCopy := notes.ReplaceAllString(w.says(w.informctl, d.informctl, d), "")
-			if diff := cmp.Diff(got, ofCopy); diff != "" {
-				t.Errorf("informctl (-followed +copied):\n%s", diff)
-			}
-		})
+		t.Run(d.row, func(t *testing.T) { w.in(t).testDifference(d) })
+	}
+	for _, args := range alike {
+		t.Run(args, func(t *testing.T) { w.in(t).testAlike(args) })
+	}
+}
+
+func (w *world) in(t *testing.T) *world {
+	c := *w
+	c.T = t
+	return &c
+}
+
+// testDifference checks that both print what they did when the row was written, and so
+// differ. Where the file does not matter, informctl has to print the same of one that
+// nobody follows.
+func (w *world) testDifference(d difference) {
+	if diff := cmp.Diff(d.fromKubectl, w.says(w.kubectl, d.kubectl, d)); diff != "" {
+		w.Errorf("kubectl (-want +got):\n%s", diff)
+	}
+	got := w.says(w.informctl, d.informctl, d)
+	if diff := cmp.Diff(d.fromInformctl, got); diff != "" {
+		w.Errorf("informctl (-want +got):\n%s", diff)
+	}
+	if d.lines > 0 || strings.Contains(d.informctl, "--db") {
+		return
+	}
+	w.file = copied
+	ofCopy := notes.ReplaceAllString(w.says(w.informctl, d.informctl, d), "")
+	if diff := cmp.Diff(got, ofCopy); diff != "" {
+		w.Errorf("informctl (-followed +copied):\n%s", diff)
+	}
+}
+
+// alike are arguments with which both print the same bytes, but for ages.
+var alike = []string{
+	"configmaps -n default",
+	"configmaps -A -l order",
+	"cm,sa -n default -o wide",
+	"configmaps -n default --show-labels -L order --no-headers",
+	"configmap/settings sa/builder -n default",
+	"widgets -n default",
+	"configmaps settings -n default -o json",
+	"configmaps settings -n default -o json --show-managed-fields",
+	"configmaps -n default -o json",
+	"configmaps -A -l order -o yaml",
+	"configmaps settings -n default -o kyaml",
+	"hpa,widgets -n default -o yaml",
+	"cm,sa,widgets -n default -o name",
+	"configmaps -n default -o jsonpath={.items[*].data}",
+	"configmaps settings -n default -o go-template={{.data.a}}",
+	"configmaps -n default -o custom-columns=A:.data.a,NONE:.none",
+	"configmaps none -n default --ignore-not-found",
+	"configmaps -A -l order --sort-by .metadata.labels.order",
+	"pods -n default -o json",
+}
+
+func (w *world) testAlike(args string) {
+	cut := func(program, command string) string {
+		stdout, err := w.command(w.Context(), program, append([]string{command}, strings.Fields(args)...)...).Output()
+		if err != nil {
+			w.Errorf("%s: %v", command, err)
+		}
+		return ages.ReplaceAllString(string(stdout), "1s")
+	}
+	if diff := cmp.Diff(cut(w.kubectl, "get"), cut(w.informctl, "query")); diff != "" {
+		w.Errorf("(-kubectl +informctl):\n%s", diff)
 	}
 }
 
