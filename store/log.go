@@ -189,7 +189,8 @@ type LogState struct {
 	Bytes   int64  // encoded
 	Dropped uint64 // entries that the bounds have dropped since the lineage began
 	// Unlogged counts the changes that the log has never had: a commit had more of them
-	// than the log may hold, or there is no history. What a first list loads is no change.
+	// than the log may hold, or there is no history. What a first list loads is no
+	// change.
 	Unlogged uint64
 }
 

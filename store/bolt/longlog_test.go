@@ -9,9 +9,9 @@ import (
 )
 
 // TestLongLog reads a log of many parts: all of it, the changes of one object, and those
-// since a time. The state after a change is that of the change, however far ahead the next
-// change of the object is. Half of the log is written, and most of it trimmed, while it is
-// read.
+// since a time. The state after a change is that of the change, however far ahead the
+// next change of the object is. Half of the log is written, and most of it trimmed, while
+// it is read.
 func TestLongLog(t *testing.T) {
 	l := newLogScope(t, store.History{Bytes: 6 << 20, Age: -1})
 	rng := rand.New(rand.NewPCG(1, 2))

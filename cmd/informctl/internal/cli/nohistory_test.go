@@ -13,8 +13,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestWithoutHistory checks what the commands say of leases, of which run keeps no history
-// unless it is told to: how many changes are left out, and what would keep them.
+// TestWithoutHistory checks what the commands say of leases, of which run keeps no
+// history unless it is told to: how many changes are left out, and what would keep them.
 func TestWithoutHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	leases := store.Scope{Resource: "leases.coordination.k8s.io", Kind: coordinationv1.SchemeGroupVersion.WithKind("Lease")}

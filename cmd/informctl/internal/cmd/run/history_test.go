@@ -40,8 +40,8 @@ func TestParseHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryOf checks which scope has which history: that of its name, none if it changes
-// all the time, and else that of all.
+// TestHistoryOf checks which scope has which history: that of its name, none if it
+// changes all the time, and else that of all.
 func TestHistoryOf(t *testing.T) {
 	h, err := parseHistory("24h,po=1h,events=off")
 	if err != nil {
