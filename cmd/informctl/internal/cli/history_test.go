@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -125,7 +126,14 @@ func writeScopeLog(t *testing.T, db *bolt.DB, scope store.Scope, objects []runti
 
 func openScope(t *testing.T, db *bolt.DB, scope store.Scope) store.Store {
 	t.Helper()
-	s, err := db.Open(scope, store.Options{Codec: codec.ForKind(scope.Kind)})
+	c, err := codec.ForKind(scope.Kind), error(nil)
+	if scope.Form == store.Unstructured {
+		c, err = codec.For(&unstructured.Unstructured{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := db.Open(scope, store.Options{Codec: c})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
@@ -132,7 +133,22 @@ func (d *Database) Find(resource string) ([]store.Info, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, resources.Unknown(resource, d.Path+" holds", d.Resources(), "informctl info")
+		return nil, d.unknown(resource)
 	}
 	return found, nil
+}
+
+// unknown returns the error for a resource that is not there. It says so where the log of
+// one is.
+func (d *Database) unknown(resource string) error {
+	err := resources.Unknown(resource, d.Path+" holds", d.Resources(), "informctl info")
+	all := *d
+	if all.WithGone = true; d.WithGone || !d.at.IsZero() {
+		return err
+	}
+	gone, findErr := all.Find(resource)
+	if findErr != nil {
+		return err
+	}
+	return fmt.Errorf("%w; of %s, which the server no longer serves, history, restore and query --at read the log", err, gone[0].Scope.Resource)
 }
