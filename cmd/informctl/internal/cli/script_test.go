@@ -54,6 +54,8 @@ func TestScripts(t *testing.T) {
 	writeTables(t, tables)
 	cluster := filepath.Join(dir, "cluster.db")
 	writeCluster(t, cluster)
+	owners := filepath.Join(dir, "owners.db")
+	writeOwners(t, owners)
 	removed := filepath.Join(dir, "removed.db")
 	writeRemoved(t, removed)
 	server := auditServer(t)
@@ -74,6 +76,7 @@ func TestScripts(t *testing.T) {
 				copyFile(scopes, filepath.Join(e.WorkDir, "scopes.db")),
 				copyFile(tables, filepath.Join(e.WorkDir, "tables.db")),
 				copyFile(cluster, filepath.Join(e.WorkDir, "cluster.db")),
+				copyFile(owners, filepath.Join(e.WorkDir, "owners.db")),
 				copyFile(removed, filepath.Join(e.WorkDir, "removed.db")),
 				copyFile(foreign, filepath.Join(e.WorkDir, "another-cluster.db")),
 				os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), []byte(kubeconfig(server)), 0o600))

@@ -27,6 +27,7 @@ func Objects(o *selection.Options, cmd *cobra.Command, formats ...cobra.Completi
 	flags := map[string]cobra.CompletionFunc{
 		"namespace": fromFile(o, completeNamespace),
 		"index":     fromFile(o, completeIndex),
+		"owned-by":  fromFile(o, completeOwner),
 		"context":   contexts(o),
 		"output": func(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return Matching(formats, prefix)
@@ -99,6 +100,11 @@ func completeWanted(o *selection.Options, db *source.Database, args []string, pr
 		found.Insert(names...)
 	}
 	return sets.List(found.Delete(args[1:]...)), nil
+}
+
+// completeOwner completes RESOURCE/NAME.
+func completeOwner(o *selection.Options, db *source.Database, _ []string, prefix string) ([]cobra.Completion, error) {
+	return completeWanted(o, db, nil, prefix)
 }
 
 // Prefixed puts a text before each word, in place.

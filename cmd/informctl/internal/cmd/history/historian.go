@@ -69,7 +69,7 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 			continue // it was found
 		}
 		for _, c := range source.ChangesOf(e) {
-			if !h.o.deleted || c.New == nil {
+			if (!h.o.deleted || c.New == nil) && h.o.isOwned(c) {
 				part = append(part, c)
 			}
 		}

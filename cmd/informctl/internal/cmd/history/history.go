@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
@@ -29,6 +31,7 @@ type options struct {
 	selection    selection.Options
 	since, until string
 	deleted      bool
+	ownedBy      string
 	follow       bool
 	where        string
 	fields       string
@@ -38,6 +41,9 @@ type options struct {
 
 	onlyTexts, excludedTexts []string
 	only, excluded           []objectdiff.Path
+
+	owner *owner              // nil means any
+	owned sets.Set[types.UID] // what it owns
 
 	from, to time.Time // zero means no bound
 	tail     int       // 0 means no bound
@@ -75,9 +81,16 @@ for a creation, object for a deletion; now() is the moment at which the command 
 that is below, status.conditions[type=Ready].status, or
 metadata.annotations["example.com/a"]. Creations and deletions are printed in any case.
 
+--owned-by shows what an object owns: the objects whose chain of ownerReferences leads
+to it, as from a Deployment over its ReplicaSets to their Pods. It reads the references
+of all objects that are held and of all states in the log, so that with --deleted it
+shows what was deleted with an object that is no more. The owner is found by its UID, or
+by the kind and the name in references if the file knows nothing of it.
+
 With --follow it goes on with what is changed in all of the resources, as long as the
 process that keeps the file is there.`),
 		Example: `  informctl history pods --deleted --since 1h
+  informctl history --deleted --owned-by deployments/web -n default
   informctl history deployments web -n default -o wide
   informctl history nodes --only status.conditions --tail 20
   informctl history configmaps settings -n default -o yaml
@@ -101,6 +114,7 @@ process that keeps the file is there.`),
 	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 10:02, yesterday 10:02 or 2026-01-02 15:04.")
 	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it.")
 	flags.BoolVar(&o.deleted, "deleted", false, "Only deletions.")
+	flags.StringVar(&o.ownedBy, "owned-by", "", "Only what this `RESOURCE/NAME` owns, directly or through what it owns.")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")
 	flags.StringVar(&o.where, "where", "", "Only changes for which this `expression` of object and oldObject in CEL is true.")
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
@@ -144,6 +158,14 @@ func (o *options) completeHistory(cmd *cobra.Command, args []string) (err error)
 	if o.follow && o.until != "" {
 		return cmdutil.Usagef(cmd, "--follow and --until do not go together")
 	}
+	if cmd.Flags().Changed("owned-by") {
+		if o.owner, err = parseOwner(cmd, o.ownedBy); err != nil {
+			return err
+		}
+		if o.follow {
+			return cmdutil.Usagef(cmd, "--follow and --owned-by do not go together")
+		}
+	}
 	if o.where != "" {
 		if o.selection.Sieve.Where, err = selection.ParseCondition(o.where, o.env.Now(), selection.OldVariable); err != nil {
 			return cmdutil.Usagef(cmd, "--where: %w", err)
@@ -169,6 +191,11 @@ func run(ctx context.Context, o *options) error {
 	db.WithGone = true
 	ends := o.follow && db.IsFile()
 	o.follow = o.follow && !ends
+	if o.owner != nil {
+		if o.owned, err = o.findOwned(ctx, db); err != nil {
+			return err
+		}
+	}
 	var unread source.Unread
 	historians, err := o.historians(db, &unread)
 	if err != nil {
