@@ -58,6 +58,8 @@ func TestScripts(t *testing.T) {
 	writeOwners(t, owners)
 	removed := filepath.Join(dir, "removed.db")
 	writeRemoved(t, removed)
+	flaps := filepath.Join(dir, "flaps.db")
+	writeFlaps(t, flaps)
 	server := auditServer(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
@@ -78,6 +80,7 @@ func TestScripts(t *testing.T) {
 				copyFile(cluster, filepath.Join(e.WorkDir, "cluster.db")),
 				copyFile(owners, filepath.Join(e.WorkDir, "owners.db")),
 				copyFile(removed, filepath.Join(e.WorkDir, "removed.db")),
+				copyFile(flaps, filepath.Join(e.WorkDir, "flaps.db")),
 				copyFile(foreign, filepath.Join(e.WorkDir, "another-cluster.db")),
 				os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), []byte(kubeconfig(server)), 0o600))
 		},

@@ -54,6 +54,10 @@ names one. With -o json each is a line as history has
 it: change is created where only B has the object, deleted where only A has it. Values
 of Secrets are left out, unless --show-secrets is given.
 
+Text leaves out and counts the objects of which only managedFields, the resource version
+and heartbeat times differ, as of the conditions of a node and of a Lease; none of them
+counts as a difference. -o json has them.
+
 Elements of a list are compared by the key that server-side apply has for them, as in
 containers[name=app], and where they have none by what they are. A new order alone is
 one difference, of path[*]. Text has only the key of an element with parts of its own
@@ -225,7 +229,7 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 		err = followed.NoteAge(ctx, o.env, sides[1].Shown(), store.Place{})
 	}
 	if err == nil {
-		o.env.Note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
+		o.env.Note("%s", d.counts())
 	}
 	if err == nil {
 		err = o.env.Incomplete(unread.Lines())
@@ -273,6 +277,22 @@ type differ struct {
 	o                            *options
 	out                          io.Writer
 	all, added, removed, changed int
+	noise                        int // updates that are no changes: objectdiff.IsNoise
+}
+
+// counts says how many objects differ.
+func (d *differ) counts() string {
+	text := fmt.Sprintf("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
+	if d.noise > 0 {
+		text += "; " + objectdiff.NoteNoise(d.noise, "-o json")
+	}
+	return text
+}
+
+// isNoise reports whether fields are left out of what a person reads.
+func (d *differ) isNoise(resource string, fields []objectdiff.Field) bool {
+	return d.o.output == "text" && !d.o.managed &&
+		!slices.ContainsFunc(fields, func(f objectdiff.Field) bool { return !objectdiff.IsNoise(resource, f.Path) })
 }
 
 func (d *differ) comparison() objectdiff.Comparison {
@@ -292,6 +312,9 @@ func (d *differ) print(resource, key string, a, b runtime.Object, fields []objec
 	case b == nil:
 		mark, change = "-", "deleted"
 		d.removed++
+	case len(fields) > 0 && d.isNoise(resource, fields):
+		d.noise++
+		fields = nil
 	case len(fields) > 0:
 		d.changed++
 	}

@@ -113,7 +113,7 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 			Time: c.Time, Resource: h.view.Info.Scope.Resource, Namespace: i.Namespace, Name: i.Name,
 			ResourceVersion: c.RV, Change: "updated",
 		},
-		scope: h.view, kind: strings.ToLower(i.Kind().GroupKind().String()),
+		count: 1, scope: h.view, kind: strings.ToLower(i.Kind().GroupKind().String()),
 	}
 	if h.o.wholeObjects() {
 		out.before, out.after = c.Old, c.New
@@ -150,6 +150,10 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 		}
 		if len(out.Fields) == 0 && len(h.o.only)+len(h.o.excluded) > 0 {
 			return nil, nil
+		}
+		out.isNoise = !slices.ContainsFunc(out.Fields, func(f objectdiff.ChangedField) bool { return !objectdiff.IsNoise(out.Resource, f.Path) })
+		if out.part = objectdiff.PartOf(out.Resource, out.Fields); out.isNoise && h.o.isBrief() {
+			out.Fields = nil // it is only counted
 		}
 	}
 	return out, nil

@@ -19,7 +19,6 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
-	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
@@ -47,6 +46,8 @@ type options struct {
 
 	from, to time.Time // zero means no bound
 	tail     int       // 0 means no bound
+
+	noise int // how many updates were not printed, see withoutNoise
 }
 
 // NewCommand returns the command.
@@ -68,6 +69,13 @@ who deleted an object. CHANGES are two of the fields that differ, images, replic
 restarts, reasons, phases and conditions first; -o wide has all of them. Elements of
 lists are compared by their keys, as in diff. Of Secrets they are paths only, unless
 --show-secrets is given.
+
+Adjacent updates of one object that change only its status are one line: the times of
+the first and the last, how many they are, and what they have changed together. So are
+those that only count an Event. Updates that change only managedFields and heartbeat
+times, as of the conditions of a node and of a Lease, are left out and counted. -o wide
+and all other formats have each update, and so has a table with --only, --where or
+--follow, without heartbeats.
 
 -o json and yaml have all fields with their values, and the whole object before the
 change and after it, as oldObject and object, without managedFields: one document for
@@ -210,20 +218,9 @@ func run(ctx context.Context, o *options) error {
 	if o.follow {
 		o.to = time.Now() // the rest is followed
 	}
-	var found []loggedChange
-	for _, h := range historians {
-		err := h.read(ctx, o.from, false, func(some []loggedChange) error { found = append(found, some...); return nil })
-		if err != nil {
-			if err := unread.Add(h.view.Info, err); err != nil {
-				return err
-			}
-		}
-	}
-	o.noteBegins(historians)
-	found = withoutRepeated(found)
-	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
-	if o.tail > 0 {
-		found = found[max(0, len(found)-o.tail):]
+	found, err := o.find(ctx, historians, &unread)
+	if err != nil {
+		return err
 	}
 	err = o.selection.Explain(nil)
 	if o.follow {
@@ -235,12 +232,13 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 && len(unread.Errs) == 0 {
+	if len(found)+o.noise == 0 && len(unread.Errs) == 0 {
 		o.env.Note("nothing found in %s", db.Path)
 	}
 	if err := o.env.Output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
 		return err
 	}
+	o.noteSummary(historians)
 	failures := unread.Lines()
 	if ends {
 		failures = append(failures, fmt.Errorf("no process keeps %s, so nothing follows what is printed", db.Path))
@@ -248,6 +246,29 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	return o.env.Incomplete(failures)
+}
+
+// find returns what was changed as it is printed, the newest last. It adds the errors of
+// what cannot be read.
+func (o *options) find(ctx context.Context, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
+	for _, h := range historians {
+		err := h.read(ctx, o.from, false, func(some []loggedChange) error { found = append(found, some...); return nil })
+		if err != nil {
+			if err := unread.Add(h.view.Info, err); err != nil {
+				return nil, err
+			}
+		}
+	}
+	found = withoutRepeated(found)
+	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
+	found = o.withoutNoise(found)
+	if o.folds() {
+		found = folded(found)
+	}
+	if o.tail > 0 {
+		found = found[max(0, len(found)-o.tail):]
+	}
+	return found, nil
 }
 
 // historians returns one historian for each scope that is asked for.
@@ -280,12 +301,13 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 // goOn prints what was found up to o.to, and then what is changed, as it comes, until one
 // of the scopes ends. cancel ends the requests of all.
 func (o *options) goOn(ctx context.Context, cancel func(), historians []*historian, found []loggedChange) error {
-	var mu sync.Mutex // held while something is printed; protects told
+	o.noteSummary(historians)
+	var mu sync.Mutex // held while something is printed; protects told and o.noise
 	var told toldChanges
 	take := func(some []loggedChange) error {
 		mu.Lock()
 		defer mu.Unlock()
-		some = slices.DeleteFunc(some, told.again)
+		some = o.withoutNoise(slices.DeleteFunc(some, told.again))
 		return o.env.Output(func(w io.Writer) error { return o.lines(w, some) })
 	}
 	if err := take(found); err != nil {
@@ -304,44 +326,6 @@ func (o *options) goOn(ctx context.Context, cancel func(), historians []*histori
 		})
 	}
 	running.Wait()
+	o.noteSummary(nil)
 	return cmdutil.FirstCause(ended)
-}
-
-// noteBegins says where the logs begin that begin later than what was asked for, in one
-// line if there are several.
-func (o *options) noteBegins(historians []*historian) {
-	var without, late []store.Scope
-	var last time.Time
-	for _, h := range historians {
-		if h.log == nil {
-			continue
-		}
-		begins := h.log.Oldest.Time
-		if h.o.deleted && !h.log.Begins.IsZero() && h.log.Begins.Before(begins) {
-			begins = h.log.Begins
-		}
-		isAmongAll := len(historians) > 1 && resources.HasNoHistory(h.view.Info.Scope.Resource)
-		switch {
-		case source.HasNoHistory(*h.log) && isAmongAll:
-		case source.HasNoHistory(*h.log):
-			without = append(without, h.view.Info.Scope)
-		case !h.o.from.IsZero() && h.o.from.Before(begins):
-			late = append(late, h.view.Info.Scope)
-			if begins.After(last) {
-				last = begins
-			}
-		}
-	}
-	switch {
-	case len(without) == 1:
-		o.env.Note("%s: %s", without[0], source.NoHistory(without[0]))
-	case len(without) > 1:
-		o.env.Note("%d resources have no log yet", len(without))
-	}
-	switch {
-	case len(late) == 1:
-		o.env.Note("%s: the log begins at %s", late[0], source.FromThen(last))
-	case len(late) > 1:
-		o.env.Note("the logs of %d resources begin later, the last at %s", len(late), source.FromThen(last))
-	}
 }

@@ -32,6 +32,11 @@ type loggedChange struct {
 	// What tells it from the same change in another scope, see withoutRepeated.
 	scope *source.View
 	from  string // the resource version of the state before
+
+	isNoise bool      // an update of nothing but what objectdiff.IsNoise knows
+	part    string    // as objectdiff.PartOf returns it, of an update
+	count   int       // how many changes it is, 0 if another one is for it
+	first   time.Time // when the first of several was written, or began to be made
 }
 
 // document is a line with the objects of the change, as -o json and yaml have it. The
@@ -78,7 +83,7 @@ const shownFields = 2
 // Fields that a table shows first and last, by the last name of their path.
 var (
 	firstFields = []string{"image", "phase", "reason", "replicas", "restartCount"}
-	lastFields  = []string{"generation", "observedGeneration"}
+	lastFields  = []string{"generation", "observedGeneration", "lastHeartbeatTime", "lastProbeTime"}
 )
 
 // conditionStatus matches the paths of a condition and of its status.
@@ -113,6 +118,10 @@ func (c loggedChange) cells(all bool, now time.Time) []any {
 	if len(left) > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more%s", len(left), within(left)))
 	}
+	changes := strings.Join(texts, ", ")
+	if c.count > 1 {
+		changes = strings.TrimSuffix(fmt.Sprintf("%d updates of %s: %s", c.count, c.part, changes), ": ")
+	}
 	name := c.Resource + " " + c.Name
 	if c.Namespace != "" {
 		name = c.Resource + " " + c.Namespace + "/" + c.Name
@@ -120,7 +129,7 @@ func (c loggedChange) cells(all bool, now time.Time) []any {
 	if c.cluster != "" {
 		name += " of " + c.cluster
 	}
-	return []any{c.when(now), c.Change, name, cmp.Or(strings.Join(c.Managers, ","), cmdutil.NoValue), cmp.Or(strings.Join(texts, ", "), cmdutil.NoValue)}
+	return []any{c.when(now), c.Change, name, cmp.Or(strings.Join(c.Managers, ","), cmdutil.NoValue), cmp.Or(changes, cmdutil.NoValue)}
 }
 
 // within says in which parts of an object fields are, "" if these are many: in
@@ -142,8 +151,8 @@ func within(fields []objectdiff.ChangedField) string {
 // elements matches elements of lists and keys of maps in a path, and what is below.
 var elements = regexp.MustCompile(`\[.*`)
 
-// when returns the time of a change in the zone of the reader, with the day if it is not
-// today.
+// when returns the time of a change, or of the first and the last of several, in the zone
+// of the reader, with the day if it is not today.
 func (c loggedChange) when(now time.Time) string {
 	text := func(t time.Time) string {
 		t = t.Local()
@@ -152,7 +161,10 @@ func (c loggedChange) when(now time.Time) string {
 		}
 		return t.Format(time.DateTime)
 	}
-	if c.Since != nil {
+	switch {
+	case c.count > 1 && text(c.first) != text(c.Time):
+		return text(c.first) + "-" + text(c.Time)
+	case c.count == 1 && c.Since != nil:
 		return text(*c.Since) + "-" + text(c.Time)
 	}
 	return text(c.Time)

@@ -14,18 +14,22 @@ import (
 // has a selector, an update that makes an object match or not is a creation or a deletion
 // there. Each change is told once.
 
+// object is what several scopes may tell of.
+type object struct{ cluster, resource, namespace, name string }
+
+func (c *loggedChange) object() object {
+	return object{c.scope.Info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name}
+}
+
 // withoutRepeated removes what another scope has told of a change, too.
 func withoutRepeated(found []loggedChange) []loggedChange {
-	type object struct{ cluster, resource, namespace, name string }
-	of := func(c *loggedChange) object {
-		return object{c.scope.Info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name}
-	}
 	byObject := map[object][]*loggedChange{}
 	for i := range found {
-		byObject[of(&found[i])] = append(byObject[of(&found[i])], &found[i])
+		of := found[i].object()
+		byObject[of] = append(byObject[of], &found[i])
 	}
 	return slices.DeleteFunc(slices.Clone(found), func(c loggedChange) bool {
-		return slices.ContainsFunc(byObject[of(&c)], func(other *loggedChange) bool {
+		return slices.ContainsFunc(byObject[c.object()], func(other *loggedChange) bool {
 			return other.scope != c.scope && (other.UID == c.UID || other.UID == "" || c.UID == "") && other.tells(&c)
 		})
 	})

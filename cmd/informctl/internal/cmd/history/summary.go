@@ -1,0 +1,64 @@
+package history
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
+)
+
+// noteSummary says in one line what is not printed: updates that are no changes, since it
+// was last said, and what was before the logs.
+func (o *options) noteSummary(historians []*historian) {
+	var parts []string
+	if o.noise > 0 {
+		parts = append(parts, objectdiff.NoteNoise(o.noise, "-o wide"))
+	}
+	o.noise = 0
+	parts = append(parts, beginnings(historians)...)
+	if len(parts) > 0 {
+		o.env.Note("%s", strings.Join(parts, "; "))
+	}
+}
+
+// beginnings says where the logs begin that begin later than what was asked for.
+func beginnings(historians []*historian) (parts []string) {
+	var without, late []store.Scope
+	var last time.Time
+	for _, h := range historians {
+		if h.log == nil {
+			continue
+		}
+		begins := h.log.Oldest.Time
+		if h.o.deleted && !h.log.Begins.IsZero() && h.log.Begins.Before(begins) {
+			begins = h.log.Begins
+		}
+		switch {
+		case source.HasNoHistory(*h.log) && len(historians) > 1 && resources.HasNoHistory(h.view.Info.Scope.Resource):
+		case source.HasNoHistory(*h.log):
+			without = append(without, h.view.Info.Scope)
+		case !h.o.from.IsZero() && h.o.from.Before(begins):
+			late = append(late, h.view.Info.Scope)
+			if begins.After(last) {
+				last = begins
+			}
+		}
+	}
+	switch {
+	case len(without) == 1:
+		parts = append(parts, fmt.Sprintf("%s: %s", without[0], source.NoHistory(without[0])))
+	case len(without) > 1:
+		parts = append(parts, fmt.Sprintf("%d resources have no log yet", len(without)))
+	}
+	switch {
+	case len(late) == 1:
+		parts = append(parts, fmt.Sprintf("%s: the log begins at %s", late[0], source.FromThen(last)))
+	case len(late) > 1:
+		parts = append(parts, fmt.Sprintf("the logs of %d resources begin later, the last at %s", len(late), source.FromThen(last)))
+	}
+	return parts
+}
