@@ -159,6 +159,30 @@ func TestPastOfFollowed(t *testing.T) {
 	}
 }
 
+// TestPastOfUnfollowedResources checks that resources that a process does not follow are
+// one line.
+func TestPastOfUnfollowedResources(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	writeHistory(t, path)
+	holdServing(t, path, testKeys(t), func(h http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("/", h)
+		mux.HandleFunc("/v1/status", func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode([]informer.Status{{Scope: informer.ScopeStatus{ID: "other"}}})
+		})
+		return mux
+	})
+	later := time.Now().Add(3 * time.Hour)
+	for args, want := range map[string]string{
+		"history":      "informctl: as of 3h ago; nothing follows pods, secrets\n",
+		"history pods": "informctl: as of 3h ago; nothing follows pods\n",
+	} {
+		if got := sayAt(t.Context(), later, append(strings.Fields(args), "--db", path)...); got.Code != 0 || got.Err != want {
+			t.Errorf("%s: exit code %d, %q, want %q", args, got.Code, got.Err, want)
+		}
+	}
+}
+
 // TestPastOfMany checks that many resources without a state at a moment, or whose logs
 // begin late, are one line, and that what has a state is printed.
 func TestPastOfMany(t *testing.T) {

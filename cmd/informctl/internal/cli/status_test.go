@@ -88,6 +88,36 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestStatusOfSeveral checks that status says in one line with how many of several scopes
+// something is wrong.
+func TestStatusOfSeveral(t *testing.T) {
+	well := informer.Status{Scope: informer.ScopeStatus{Resource: "pods"}, Synced: true, CaughtUp: true}
+	cut, listing := well, well
+	cut.LastError = "dial tcp: connection refused"
+	listing.CaughtUp, listing.Synced, listing.Listing, listing.Listed = false, false, "first list", 7
+	for name, tt := range map[string]struct {
+		statuses []informer.Status
+		want     string
+	}{
+		"well": {[]informer.Status{well, well}, ""},
+		"some": {
+			[]informer.Status{cut, well, listing, cut},
+			"informctl: something is wrong with 3 of 4 scopes: 2 disconnected, 1 listing\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			serveStatus(t, path, tt.statuses...)
+			if _, stderr, _ := runCommand(t, "status", "--db", path); stderr != tt.want {
+				t.Errorf("%q, want %q", stderr, tt.want)
+			}
+			if _, stderr, _ := runCommand(t, "status", "--db", path, "-o", "json"); stderr != "" {
+				t.Errorf("with JSON: %q", stderr)
+			}
+		})
+	}
+}
+
 // TestStatusOfNobody checks that status prints one line if no process answers.
 func TestStatusOfNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")

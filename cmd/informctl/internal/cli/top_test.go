@@ -96,7 +96,7 @@ func (l *live) serve() (stop func()) {
 		ended <- inspect.Serve(ctx, inspect.SocketPath(l.path), inspect.NewHandler(inspect.Of(l.db, l.informers...)))
 	}()
 	for {
-		if _, stderr, _ := runCommand(l.t, "status", "--db", l.path); stderr == "" {
+		if stdout, _, _ := runCommand(l.t, "status", "--db", l.path); stdout != "" {
 			break
 		}
 		select {

@@ -172,14 +172,7 @@ func (o *Options) Open(db *source.Database, infos []store.Info, unread *source.U
 	if len(left) > 0 && len(views)+len(opened.Unread.Errs) == 0 {
 		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, cmdutil.Some(left))
 	}
-	for _, scope := range left {
-		o.Env.Note("%s: left out, its first list is not complete; %s", scope, cmdutil.Completes)
-	}
-	for _, v := range views {
-		if cp := v.Info.Checkpoint; cp.RV == "" && !source.IsGone(v.Info) {
-			o.Env.Note("%s: to be listed again, so objects may be missing or old: %s", v.Info.Scope, cp.Reason)
-		}
-	}
+	o.noteUnready(left, views)
 	able := slices.DeleteFunc(slices.Clone(views), func(v *source.View) bool { return !hasIndexes(v, o.Indexes) })
 	if len(able) == 0 {
 		return views, nil // a later step reports the missing index
@@ -190,4 +183,25 @@ func (o *Options) Open(db *source.Database, infos []store.Info, unread *source.U
 		}
 	}
 	return able, nil
+}
+
+// noteUnready says which scopes are left out since their first list is not complete, and
+// which are to be listed again: one line for all of which it is the same.
+func (o *Options) noteUnready(left []string, views []*source.View) {
+	if len(left) > 0 {
+		o.Env.Note("%s: left out, its first list is not complete; %s", cmdutil.Each(left), cmdutil.Completes)
+	}
+	var reasons []string
+	of := map[string][]string{}
+	for _, v := range views {
+		if cp := v.Info.Checkpoint; cp.RV == "" && !source.IsGone(v.Info) {
+			if of[cp.Reason] == nil {
+				reasons = append(reasons, cp.Reason)
+			}
+			of[cp.Reason] = append(of[cp.Reason], v.Info.Scope.String())
+		}
+	}
+	for _, reason := range reasons {
+		o.Env.Note("%s: to be listed again, so objects may be missing or old: %s", cmdutil.Each(of[reason]), reason)
+	}
 }

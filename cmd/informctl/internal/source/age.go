@@ -23,7 +23,7 @@ func (d *Database) NoteAge(ctx context.Context, e cmdutil.Env, views []*View, at
 	if err != nil {
 		return err
 	}
-	var reasons []string
+	var reasons, alone []string
 	oldest := map[string]time.Time{}
 	for _, v := range views {
 		info := d.now(v)
@@ -42,12 +42,19 @@ func (d *Database) NoteAge(ctx context.Context, e cmdutil.Env, views []*View, at
 		if was, known := oldest[reason]; !known || !set.IsZero() && (was.IsZero() || set.Before(was)) {
 			oldest[reason] = set
 		}
+		if reason == unfollowedAlone {
+			alone = append(alone, info.Scope.String())
+		}
 		if !slices.Contains(reasons, reason) {
 			reasons = append(reasons, reason)
 		}
 	}
 	for _, reason := range reasons {
-		switch set := oldest[reason]; {
+		set := oldest[reason]
+		if reason == unfollowedAlone {
+			reason += cmdutil.Some(alone)
+		}
+		switch {
 		case reason == unfollowed:
 			reason = fmt.Sprintf("as of %s before that; %s", health.Ago(set, at.Time), reason)
 		case !set.IsZero():
@@ -58,7 +65,10 @@ func (d *Database) NoteAge(ctx context.Context, e cmdutil.Env, views []*View, at
 	return nil
 }
 
-const unfollowed = "nothing followed this file then"
+const (
+	unfollowed      = "nothing followed this file then"
+	unfollowedAlone = "nothing follows " // the scopes behind it, but others
+)
 
 // unfollowed returns when the content at a moment was last known to be current, if the
 // next change in the log may have been made before the moment; else zero.
@@ -96,7 +106,7 @@ func freshness(info store.Info, statuses []informer.Status) (reason string, set 
 	case len(statuses) == 0:
 		return "nothing follows this file", info.Checkpoint.Time
 	case len(of) == 0:
-		return "nothing follows " + info.Scope.String(), info.Checkpoint.Time
+		return unfollowedAlone, info.Checkpoint.Time
 	}
 	s := of[0]
 	switch {

@@ -131,41 +131,41 @@ func run(ctx context.Context, o *options) (differs bool, err error) {
 			return false, fmt.Errorf("%s is of cluster %s; the server %s is cluster %s", info.Scope, is, config.Host, identity)
 		}
 	}
-	findings := 0
+	var all summary
 	err = o.env.Output(func(w io.Writer) error {
 		for _, info := range infos {
-			n, err := o.auditScope(ctx, w, db, server, info)
-			if findings += n; err != nil {
+			if err := o.auditScope(ctx, w, db, server, info, &all); err != nil {
 				return fmt.Errorf("%s: %w", info.Scope, err)
 			}
 		}
 		return nil
 	})
-	return findings > 0, db.Named(err)
+	all.note(o.env)
+	return all.findings > 0, db.Named(err)
 }
 
-// auditScope compares one scope and returns the number of findings.
-func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Database, srv *cluster.Server, info store.Info) (int, error) {
+// auditScope compares one scope, prints what differs and adds it to the summary.
+func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Database, srv *cluster.Server, info store.Info, all *summary) error {
 	switch {
 	case !info.Complete:
-		o.env.Note("%s: left out, its first list is not complete; %s", info.Scope, cmdutil.Completes)
-		return 0, nil
+		all.add("left out, its first list is not complete; "+cmdutil.Completes, info)
+		return nil
 	case info.Checkpoint.RV == "":
-		o.env.Note("%s: left out, it is to be listed again: %s", info.Scope, info.Checkpoint.Reason)
-		return 0, nil
+		all.add("left out, it is to be listed again: "+info.Checkpoint.Reason, info)
+		return nil
 	case info.Scope.Cluster == "":
-		o.env.Note("%s: it names no cluster, so it is compared with whichever answers", info.Scope)
+		all.add("it names no cluster, so it is compared with whichever answers", info)
 	}
 	collection, c, why, err := auditSource(srv, info)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if why != "" {
-		o.env.Note("%s: content is not compared: %s", info.Scope, why)
+		all.add("content is not compared: "+why, info)
 	}
 	s, err := db.File.Open(info.Scope, store.Options{Codec: c})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { _ = s.Close() }()
 	m := o.env.NewMeter("comparing "+info.Scope.Resource, "objects", info.Objects)
@@ -182,17 +182,15 @@ func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Databa
 			return ctx.Err()
 		},
 		Found: func(f audit.Finding) error {
+			all.findings++
 			_, err := fmt.Fprintln(w, strings.TrimSpace(fmt.Sprintf("%s %s %s", f.Kind, info.Scope.Resource, f.Key)))
 			return err
 		},
 	})
-	if err != nil {
-		return result.Findings, err
+	if err == nil {
+		all.compared = append(all.compared, compared{info, result})
 	}
-	o.env.Note("%s: %d objects of the server at RV %s against %d at %s: %d differ, %d are the same, %d have changed since, %d are gone since or ghosts, %d cannot be judged",
-		info.Scope, result.Listed, result.RV, info.Objects, info.Checkpoint.RV,
-		result.Findings, result.Same, result.Changed, result.Gone, result.Unjudged)
-	return result.Findings, nil
+	return err
 }
 
 // auditSource returns a source that lists a scope's objects. If this program knows their

@@ -85,6 +85,7 @@ func run(ctx context.Context, o *options) error {
 	if err = errors.Join(err, printed); err != nil {
 		return err
 	}
+	o.noteSummary(statuses)
 	if len(statuses) == 0 {
 		return fmt.Errorf("the process of %s has no informer", o.database.Path)
 	}
@@ -95,6 +96,36 @@ func run(ctx context.Context, o *options) error {
 		}
 	}
 	return nil
+}
+
+// noteSummary says in one line how those are of several scopes with which something is
+// wrong.
+func (o *options) noteSummary(statuses []informer.Status) {
+	if len(statuses) < 2 || o.table.Format == "json" {
+		return
+	}
+	wrong := 0
+	var states []string
+	of := map[string]int{}
+	for _, s := range statuses {
+		if health.Wrong(s, o.env.Now()) == "" {
+			continue
+		}
+		wrong++
+		state := health.State(s)
+		if strings.HasPrefix(state, "listing, ") {
+			state = "listing"
+		}
+		if of[state]++; of[state] == 1 {
+			states = append(states, state)
+		}
+	}
+	for i, state := range states {
+		states[i] = fmt.Sprintf("%d %s", of[state], state)
+	}
+	if wrong > 0 {
+		o.env.Note("something is wrong with %d of %d scopes: %s", wrong, len(statuses), strings.Join(states, ", "))
+	}
 }
 
 // consumers returns the consumers that follow the table: those of the process or, if

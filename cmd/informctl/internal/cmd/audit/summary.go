@@ -1,0 +1,70 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/internal/audit"
+	"github.com/informctl/informctl/store"
+)
+
+// summary is what there is to say of the scopes when all are compared.
+type summary struct {
+	findings int
+	compared []compared
+	reasons  []string            // what scopes are left out for or not compared by
+	of       map[string][]string // the scopes of each reason
+}
+
+// compared is a scope with what has come out.
+type compared struct {
+	store.Info
+	audit.Result
+}
+
+// add says something of a scope.
+func (s *summary) add(reason string, info store.Info) {
+	if s.of == nil {
+		s.of = map[string][]string{}
+	}
+	if s.of[reason] == nil {
+		s.reasons = append(s.reasons, reason)
+	}
+	s.of[reason] = append(s.of[reason], info.Scope.String())
+}
+
+// note prints one line for each reason and one for all that was compared.
+func (s *summary) note(e cmdutil.Env) {
+	for _, reason := range s.reasons {
+		e.Note("%s: %s", cmdutil.Each(s.of[reason]), reason)
+	}
+	var total audit.Result
+	objects := 0
+	for _, c := range s.compared {
+		objects += c.Objects
+		total.Listed += c.Listed
+		total.Findings += c.Findings
+		total.Same += c.Same
+		total.Changed += c.Changed
+		total.Gone += c.Gone
+		total.Unjudged += c.Unjudged
+	}
+	var what, held, stored string
+	switch len(s.compared) {
+	case 0:
+		return
+	case 1:
+		c := s.compared[0]
+		what, held, stored = c.Scope.String(), " at RV "+c.RV, " at "+c.Checkpoint.RV
+	default:
+		what = fmt.Sprintf("%d resources", len(s.compared))
+	}
+	e.Note("%s", strings.Join([]string{
+		fmt.Sprintf("%s: %d objects of the server%s against %d%s: %d differ", what, total.Listed, held, objects, stored, total.Findings),
+		fmt.Sprintf("%d are the same", total.Same),
+		fmt.Sprintf("%d have changed since", total.Changed),
+		fmt.Sprintf("%d are gone since or ghosts", total.Gone),
+		fmt.Sprintf("%d cannot be judged", total.Unjudged),
+	}, ", "))
+}
