@@ -145,18 +145,27 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 		out.Managers = managers(states[0], states[1])
 	}
 	if c.Old != nil && c.New != nil && known {
-		if out.Fields, err = h.fieldsOf(states[0], states[1]); err != nil {
+		if asked, err := h.compare(out, states[0], states[1]); !asked || err != nil {
 			return nil, err
-		}
-		if len(out.Fields) == 0 && len(h.o.only)+len(h.o.excluded) > 0 {
-			return nil, nil
-		}
-		out.isNoise = !slices.ContainsFunc(out.Fields, func(f objectdiff.ChangedField) bool { return !objectdiff.IsNoise(out.Resource, f.Path) })
-		if out.part = objectdiff.PartOf(out.Resource, out.Fields); out.isNoise && h.o.isBrief() {
-			out.Fields = nil // it is only counted
 		}
 	}
 	return out, nil
+}
+
+// compare sets what an update has changed. It returns false if none of it is asked for.
+func (h *historian) compare(out *loggedChange, before, after runtime.Object) (asked bool, err error) {
+	if out.Fields, err = h.fieldsOf(before, after); err != nil {
+		return false, err
+	}
+	if len(out.Fields) == 0 && len(h.o.only)+len(h.o.excluded) > 0 {
+		return false, nil
+	}
+	out.part = objectdiff.PartOf(out.Resource, out.Fields)
+	out.isNoise = !slices.ContainsFunc(out.Fields, func(f objectdiff.ChangedField) bool { return !objectdiff.IsNoise(out.Resource, f.Path) })
+	if out.isNoise && h.o.isBrief() {
+		out.Fields = nil // it is only counted
+	}
+	return true, nil
 }
 
 // shown returns an object as it may be shown, which is also what conditions are about.
