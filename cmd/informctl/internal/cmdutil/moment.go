@@ -51,18 +51,38 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// ParseSince parses Go's durations and days, such as 90m, 36h and 7d.
+// ParseSince parses a duration before now, as ParseDuration does; it must be positive.
 func ParseSince(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if hours, err := time.ParseDuration(days + "h"); err == nil && hours > 0 && hours <= math.MaxInt64/24 {
-			return 24 * hours, nil
+	d, err := ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = noDuration(text)
+	}
+	return d, err
+}
+
+// Durations are examples of what ParseDuration parses, for messages.
+const Durations = "30m, 12h, 7d or 2w"
+
+// ParseDuration parses Go's durations, and days of 24 hours and weeks of 7 days, such as
+// 90m, 36h, 7d and 2w.
+func ParseDuration(text string) (time.Duration, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return d, nil
+	}
+	for suffix, hours := range map[string]time.Duration{"d": 24, "w": 7 * 24} {
+		number, ok := strings.CutSuffix(text, suffix)
+		if !ok || strings.Trim(number, "+-.0123456789") != "" { // such as 1h2d
+			continue
+		}
+		if d, err := time.ParseDuration(number + "h"); err == nil && d.Abs() <= math.MaxInt64/hours {
+			return hours * d, nil
 		}
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%q is no duration; write 30m, 12h or 7d", text)
-	}
-	return d, nil
+	return 0, noDuration(text)
+}
+
+func noDuration(text string) error {
+	return fmt.Errorf("%q is no duration; write %s", text, Durations)
 }
 
 // ParsePlace parses a moment of the log. An empty text is the zero Place.

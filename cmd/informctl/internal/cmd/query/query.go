@@ -41,7 +41,8 @@ Kubernetes has in admission, such as quantity, ip, cidr, semver, url and find:
   object.status.phase == "Pending" &&
     now() - timestamp(object.metadata.creationTimestamp) > duration("10m")
 
-now() is the moment at which the command began, the same for all objects.
+now() is the moment at which the command began, the same for all objects. duration()
+takes days and weeks, too: duration("7d"), duration("2w").
 
 An object that lacks a field does not match, and neither does one that the expression
 has no answer for otherwise. It is an error if that is so for all objects, unless
