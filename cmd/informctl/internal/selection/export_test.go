@@ -7,9 +7,10 @@ import (
 )
 
 // Parts returns the top-level fields of an object that a query reads; nil means all.
-func Parts(where, sortBy string) ([]string, error) {
+func Parts(where, sortBy string, groupBy ...string) ([]string, error) {
 	var s Sieve
-	err := s.Complete(&cobra.Command{}, &SieveFlags{where: where, sortBy: sortBy}, &Filter{}, time.Time{})
+	text := &SieveFlags{where: where, sortBy: sortBy, groupBy: groupBy}
+	err := s.Complete(&cobra.Command{}, text, &Filter{}, time.Time{})
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -22,18 +20,10 @@ import (
 )
 
 // path finds the values of a field for a flag. They are the values that an index of the
-// field would have. An object that the path does not fit has no value: such objects are
-// counted, because a path that fits none is most likely a mistake of the user.
+// field would have.
 type path struct {
 	index.Index
-	flag string // such as --sort-by
-
-	asked, having atomic.Int64 // objects, and those that have a value
-
-	mu             sync.Mutex  // protects the fields below
-	misfits, texts int         // objects that the path, or a number, does not fit
-	first          source.Item // of these, in the order of output
-	err            error       // of first; nil if there is none
+	answers
 }
 
 func parsePath(flag, text string) (*path, error) {
@@ -42,7 +32,7 @@ func parsePath(flag, text string) (*path, error) {
 		// The user did not name an index.
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "index: "))
 	}
-	return &path{Index: idx, flag: flag}, nil
+	return &path{Index: idx, answers: answers{flag: flag, noun: "the field"}}, nil
 }
 
 // name returns the path without the optional characters around it.
@@ -77,7 +67,7 @@ func (p *path) valuesOf(i source.Item, obj runtime.Object) []string {
 	values, err := p.values(obj)
 	switch {
 	case err != nil:
-		p.misfit(i, &p.misfits, err)
+		p.misfit(i, err)
 		return nil
 	case len(values) > 0:
 		p.having.Add(1)
@@ -85,30 +75,18 @@ func (p *path) valuesOf(i source.Item, obj runtime.Object) []string {
 	return values
 }
 
-// misfit counts an object that has no value because of an error.
-func (p *path) misfit(i source.Item, count *int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	*count++
-	if p.err == nil || source.CompareItems(i, p.first) < 0 {
-		p.first, p.err = i, err
-	}
+// read does what valuesOf does. It returns no error.
+func (p *path) read(i source.Item, obj runtime.Object) ([]string, error) {
+	return p.valuesOf(i, obj), nil
 }
 
-// verdict returns what a user should know after the last object: how many objects count
-// as ones without the field. It returns an error if the path fits none of them.
-func (p *path) verdict() (note string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	asked, n := p.asked.Load(), int64(p.misfits+p.texts)
-	switch {
-	case n == 0:
-		return "", nil
-	case n == asked, p.texts > 0 && p.having.Load() == 0:
-		return "", p.first.Wrap(fmt.Errorf("%s: %w", p.flag, p.err))
-	}
-	return fmt.Sprintf("%d of %d objects count as ones without the field that %s asks for: %s", n, asked, p.flag, p.err), nil
+// lacks returns the note that no object has the field.
+func (p *path) lacks(objects int) string {
+	return fmt.Sprintf("none of %d objects has the field %q that %s asks for", objects, p.name(), p.flag)
 }
+
+func (p *path) tops() []string  { return []string{p.top()} }
+func (p *path) reads() []string { return []string{p.name()} }
 
 // Requirement is one requirement of --field-selector.
 type Requirement struct {
@@ -161,7 +139,7 @@ func (r Requirement) Matches(i source.Item, obj runtime.Object) bool {
 func (r Requirement) verdict() (note string, err error) {
 	note, err = r.path.verdict()
 	if asked := r.asked.Load(); note == "" && err == nil && asked > 0 && r.having.Load() == 0 {
-		note = fmt.Sprintf("none of %d objects has the field %q that --field-selector asks for", asked, r.name())
+		note = r.lacks(int(asked))
 	}
 	return note, err
 }

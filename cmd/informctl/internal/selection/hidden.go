@@ -49,9 +49,11 @@ func (s *Sieve) hidden() (flag, path string) {
 			return r.flag, r.name()
 		}
 	}
-	for _, p := range append(s.Summary.paths(), s.sortBy) {
-		if p != nil && isHidden(p.name()) {
-			return p.flag, p.name()
+	for _, t := range s.terms() {
+		for _, path := range t.reads() {
+			if isHidden(path) {
+				return t.asks(), path
+			}
 		}
 	}
 	return "", ""

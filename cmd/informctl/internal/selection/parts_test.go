@@ -42,3 +42,20 @@ func TestParts(t *testing.T) {
 		}
 	}
 }
+
+// TestPartsOfGroups checks the same of an expression that groups.
+func TestPartsOfGroups(t *testing.T) {
+	for groupBy, want := range map[string][]string{
+		"object.metadata.name + object.spec.nodeName": {"metadata", "spec"},
+		"object['spec'].nodeName":                     nil,
+		".object.x":                                   {"object"},
+	} {
+		got, err := selection.Parts("", "", groupBy)
+		if err != nil {
+			t.Errorf("%q: %v", groupBy, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", groupBy, diff)
+		}
+	}
+}

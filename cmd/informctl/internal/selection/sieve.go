@@ -34,7 +34,7 @@ type SieveFlags struct {
 	groupBy                      []string
 
 	// in the order of the command line
-	aggregates []struct{ verb, path string }
+	aggregates []struct{ verb, term string }
 }
 
 // Add adds the flags. Complete parses text afterwards.
@@ -44,10 +44,10 @@ func (s *Sieve) Add(cmd *cobra.Command, text *SieveFlags) {
 	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
 	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
 	flags.BoolVar(&s.descend, "descending", false, "With --sort-by: the largest first, objects without the field last.")
-	flags.StringArrayVar(&text.groupBy, "group-by", nil, "Print how many objects have each value of this field; repeatable: each combination.")
+	flags.StringArrayVar(&text.groupBy, "group-by", nil, "Print how many objects have each value of this `field` or expression; repeatable: each combination.")
 	for _, verb := range verbs {
-		flags.Func(verb.name, verb.usage, func(path string) error {
-			text.aggregates = append(text.aggregates, struct{ verb, path string }{verb.name, path})
+		flags.Func(verb.name, verb.usage, func(term string) error {
+			text.aggregates = append(text.aggregates, struct{ verb, term string }{verb.name, term})
 			return nil
 		})
 	}
@@ -91,19 +91,8 @@ func (s *Sieve) Complete(cmd *cobra.Command, text *SieveFlags, f *Filter, now ti
 	if s.descend && s.sortBy == nil {
 		return cmdutil.Usagef(cmd, "--descending needs --sort-by")
 	}
-	for _, key := range text.groupBy {
-		p, err := parsePath("--group-by", key)
-		if err != nil {
-			return cmdutil.Usagef(cmd, "--group-by: %w", err)
-		}
-		s.Summary.by = append(s.Summary.by, p)
-	}
-	for _, a := range text.aggregates {
-		p, err := parsePath("--"+a.verb, a.path)
-		if err != nil {
-			return cmdutil.Usagef(cmd, "--%s: %w", a.verb, err)
-		}
-		s.Summary.aggregates = append(s.Summary.aggregates, aggregate{a.verb, p})
+	if err := s.Summary.complete(cmd, text, now); err != nil {
+		return err
 	}
 	if s.Limit < 0 {
 		return cmdutil.Usagef(cmd, "--limit is %d, and has to be a number of objects", s.Limit)
@@ -123,15 +112,22 @@ func (s *Sieve) verdicts() (notes []string, err error) {
 	for _, r := range s.Fields {
 		add(r.verdict())
 	}
-	for _, p := range append(s.Summary.paths(), s.sortBy) {
-		if p != nil {
-			add(p.verdict())
-		}
+	for _, t := range s.terms() {
+		add(t.verdict())
 	}
 	if s.Where != nil {
 		add(s.Where.verdict())
 	}
 	return notes, err
+}
+
+// terms returns the terms of the summary and the path of --sort-by.
+func (s *Sieve) terms() []term {
+	terms := s.Summary.terms()
+	if s.sortBy != nil {
+		terms = append(terms, s.sortBy)
+	}
+	return terms
 }
 
 // SortedBy returns the path of --sort-by, which must be set.
@@ -154,10 +150,8 @@ func (s *Sieve) parts() (names []string, all bool) {
 	for _, r := range s.Fields {
 		names = append(names, r.tops()...)
 	}
-	for _, p := range append(s.Summary.paths(), s.sortBy) {
-		if p != nil {
-			names = append(names, p.top())
-		}
+	for _, t := range s.terms() {
+		names = append(names, t.tops()...)
 	}
 	return names, all || slices.Contains(names, "")
 }
@@ -243,7 +237,9 @@ func (s *Sieve) test(i source.Item, e store.Entry, oldest time.Time) (t tested, 
 		t.order = sortValueOf(i, s.sortBy, obj)
 	}
 	if t.passes && s.Summary.Asked() {
-		t.summand = s.Summary.summandOf(i, obj)
+		if t.summand, err = s.Summary.summandOf(i, obj); err != nil {
+			return t, i.Wrap(err)
+		}
 	}
 	return t, nil
 }

@@ -6,7 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/spf13/cobra"
 	"gopkg.in/inf.v0"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,26 +20,45 @@ import (
 // Summary says how the objects that pass are grouped, and what is calculated of each
 // group. The zero value groups nothing.
 type Summary struct {
-	by         []*path // without one, all objects are one group
+	by         []term // without one, all objects are one group
 	aggregates []aggregate
 }
 
-// aggregate is a calculation over the values of a path.
+// aggregate is a calculation over the values of a term.
 type aggregate struct {
 	verb string // sum, max, min or avg
-	*path
+	term
 }
 
 // verbs are the aggregates that there are, with the help of their flags.
 var verbs = []struct{ name, usage string }{
-	{"sum", "Print the sum of this `field` of each group, a number or a quantity; repeatable."},
-	{"max", "Print the largest value of this `field`, as --sum."},
-	{"min", "Print the smallest value of this `field`, as --sum."},
-	{"avg", "Print the average of the values of this `field`, as --sum."},
+	{"sum", "Print the sum of this `field` or expression of each group, numbers or quantities; repeatable."},
+	{"max", "Print the largest value of this `field` or expression, as --sum."},
+	{"min", "Print the smallest value of this `field` or expression, as --sum."},
+	{"avg", "Print the average of the values of this `field` or expression, as --sum."},
+}
+
+// complete parses the flag values into the summary.
+func (s *Summary) complete(cmd *cobra.Command, text *SieveFlags, now time.Time) error {
+	for _, key := range text.groupBy {
+		t, err := parseTerm("--group-by", key, now)
+		if err != nil {
+			return cmdutil.Usagef(cmd, "--group-by: %w", err)
+		}
+		s.by = append(s.by, t)
+	}
+	for _, a := range text.aggregates {
+		t, err := parseTerm("--"+a.verb, a.term, now)
+		if err != nil {
+			return cmdutil.Usagef(cmd, "--%s: %w", a.verb, err)
+		}
+		s.aggregates = append(s.aggregates, aggregate{a.verb, t})
+	}
+	return nil
 }
 
 // name returns the name of the aggregate's column.
-func (a aggregate) name() string { return a.verb + "(" + a.path.name() + ")" }
+func (a aggregate) name() string { return a.verb + "(" + a.term.name() + ")" }
 
 // Asked reports whether a summary is printed instead of objects.
 func (s *Summary) Asked() bool { return len(s.by)+len(s.aggregates) > 0 }
@@ -50,10 +71,10 @@ func (s *Summary) Flag() string {
 	return "--" + s.aggregates[0].verb
 }
 
-// Keys returns the paths whose values are those of a Tally.
+// Keys returns the names of the keys whose values are those of a Tally.
 func (s *Summary) Keys() (names []string) {
-	for _, p := range s.by {
-		names = append(names, p.name())
+	for _, t := range s.by {
+		names = append(names, t.name())
 	}
 	return names
 }
@@ -75,13 +96,13 @@ func (s *Summary) Results(t *Tally) (results []*resource.Quantity) {
 	return results
 }
 
-// paths returns all paths that the summary reads.
-func (s *Summary) paths() []*path {
-	paths := slices.Clone(s.by)
+// terms returns all terms of the summary.
+func (s *Summary) terms() []term {
+	terms := slices.Clone(s.by)
 	for _, a := range s.aggregates {
-		paths = append(paths, a.path)
+		terms = append(terms, a.term)
 	}
-	return paths
+	return terms
 }
 
 // summand is what one object adds to a summary.
@@ -91,10 +112,14 @@ type summand struct {
 }
 
 // summandOf reads an object. An object is in a group for each combination of its values.
-func (s *Summary) summandOf(i source.Item, obj runtime.Object) (out summand) {
+func (s *Summary) summandOf(i source.Item, obj runtime.Object) (out summand, err error) {
 	out.groups = [][]string{nil}
-	for _, p := range s.by {
-		values := slices.Compact(slices.Sorted(slices.Values(p.valuesOf(i, obj))))
+	for _, t := range s.by {
+		values, err := t.read(i, obj)
+		if err != nil {
+			return out, err
+		}
+		values = slices.Compact(slices.Sorted(slices.Values(values)))
 		if len(values) == 0 {
 			values = []string{cmdutil.NoValue}
 		}
@@ -107,26 +132,48 @@ func (s *Summary) summandOf(i source.Item, obj runtime.Object) (out summand) {
 		out.groups = groups
 	}
 	for _, a := range s.aggregates {
-		out.amounts = append(out.amounts, a.amountsOf(i, obj))
+		amounts, err := a.amountsOf(i, obj)
+		if err != nil {
+			return out, err
+		}
+		out.amounts = append(out.amounts, amounts)
 	}
-	return out
+	return out, nil
 }
 
 // amountsOf returns the numbers and quantities among the values of an object.
-func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []resource.Quantity) {
-	values := a.valuesOf(i, obj)
+func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []resource.Quantity, err error) {
+	values, err := a.read(i, obj)
+	if err != nil {
+		return nil, err
+	}
+	kind := ""
 	for _, value := range values {
-		if q, err := resource.ParseQuantity(value); err == nil {
-			amounts = append(amounts, q)
+		q, err := resource.ParseQuantity(value)
+		if err != nil {
+			kind = kindOf(value)
+			continue
 		}
+		amounts = append(amounts, q)
 	}
-	if len(amounts) < len(values) {
-		a.misfit(i, &a.texts, fmt.Errorf("%s: a value is neither a number nor a quantity, such as 500m or 1Gi", a.path.name()))
+	if kind != "" {
+		a.refuse(i, len(amounts) == 0, fmt.Errorf("%s: a value is %s, want a number or a quantity, such as 500m or 1Gi", a.term.name(), kind))
 	}
-	if len(values) > 0 && len(amounts) == 0 {
-		a.having.Add(-1)
+	return amounts, nil
+}
+
+// kindOf returns what a value is that is no number. Messages do not contain the value.
+func kindOf(value string) string {
+	if value == "true" || value == "false" {
+		return "a bool"
 	}
-	return amounts
+	if _, err := time.ParseDuration(value); err == nil {
+		return "a duration"
+	}
+	if _, err := time.Parse(time.RFC3339Nano, value); err == nil {
+		return "a time"
+	}
+	return "a text"
 }
 
 // Tally is a group with what was added to it.
@@ -190,21 +237,21 @@ func (s *Summary) add(tallies map[string]*Tally, from summand) {
 	}
 }
 
-// Lacking returns the notes on fields that no object has.
+// Lacking returns the notes on terms that no object has a value of.
 func (s *Summary) Lacking(tallies map[string]*Tally, objects int) (notes []string) {
-	note := func(p *path, flag string, lacks func(*Tally) bool) {
-		for _, t := range tallies {
-			if !lacks(t) {
+	note := func(t term, lacks func(*Tally) bool) {
+		for _, tally := range tallies {
+			if !lacks(tally) {
 				return
 			}
 		}
-		notes = append(notes, fmt.Sprintf("none of %d objects has the field %q that %s asks for", objects, p.name(), flag))
+		notes = append(notes, t.lacks(objects))
 	}
-	for i, p := range s.by {
-		note(p, "--group-by", func(t *Tally) bool { return t.Values[i] == cmdutil.NoValue })
+	for i, t := range s.by {
+		note(t, func(tally *Tally) bool { return tally.Values[i] == cmdutil.NoValue })
 	}
 	for i, a := range s.aggregates {
-		note(a.path, "--"+a.verb, func(t *Tally) bool { return t.amounts[i].number == 0 })
+		note(a.term, func(tally *Tally) bool { return tally.amounts[i].number == 0 })
 	}
 	return notes
 }

@@ -58,6 +58,13 @@ is the largest. They read numbers and quantities, as 500m and 1Gi; an object wit
 field adds nothing, and one with several values, as in containers[*], adds each. A value
 that is neither adds nothing, and is an error if there is no other.
 
+These five take a path or, if it names object, an expression as --where does. A list has
+the values of its elements, and an expression that fails for an object has none:
+
+  --group-by 'object.metadata.name.split("-")[0]'
+  --group-by 'object.spec.containers.map(c, c.image)'
+  --max '(now() - timestamp(object.metadata.creationTimestamp)).getHours()'
+
 With --watch, what is there is followed by each change of what is selected, as in
 kubectl: an object as it is now, and a last time when it is deleted or no longer
 selected. watch says which of these it was. --watch-only leaves out what is there.
@@ -74,7 +81,8 @@ custom resources are known if the file holds their definitions.`),
   informctl query pods/web-1 -n a -o yaml
   informctl query pods --where 'object.status.phase != "Running"' --sort-by .metadata.creationTimestamp
   informctl query pods --group-by spec.nodeName --since 7d
-  informctl query pods --group-by spec.nodeName --sum 'spec.containers[*].resources.requests.cpu'`,
+  informctl query pods --group-by spec.nodeName --sum 'spec.containers[*].resources.requests.cpu'
+  informctl query pods --group-by 'object.metadata.name.split("-")[0]'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Complete(cmd, args); err != nil {
 				return err
