@@ -20,14 +20,14 @@ import (
 // Summary says how the objects that pass are grouped, and what is calculated of each
 // group. The zero value groups nothing.
 type Summary struct {
-	by         []term // without one, all objects are one group
+	by         []column // without one, all objects are one group
 	aggregates []aggregate
 }
 
 // aggregate is a calculation over the values of a term.
 type aggregate struct {
 	verb string // sum, max, min or avg
-	term
+	column
 }
 
 // verbs are the aggregates that there are, with the help of their flags.
@@ -40,25 +40,47 @@ var verbs = []struct{ name, usage string }{
 
 // complete parses the flag values into the summary.
 func (s *Summary) complete(cmd *cobra.Command, text *SieveFlags, now time.Time) error {
+	headers := []string{CountHeader}
 	for _, key := range text.groupBy {
-		t, err := parseTerm("--group-by", key, now)
+		c, err := parseColumn("--group-by", key, now)
+		if err == nil {
+			err = addHeader(&headers, c.header())
+		}
 		if err != nil {
 			return cmdutil.Usagef(cmd, "--group-by: %w", err)
 		}
-		s.by = append(s.by, t)
+		s.by = append(s.by, c)
 	}
-	for _, a := range text.aggregates {
-		t, err := parseTerm("--"+a.verb, a.term, now)
-		if err != nil {
-			return cmdutil.Usagef(cmd, "--%s: %w", a.verb, err)
+	for _, of := range text.aggregates {
+		c, err := parseColumn("--"+of.verb, of.term, now)
+		a := aggregate{of.verb, c}
+		if err == nil {
+			err = addHeader(&headers, a.header())
 		}
-		s.aggregates = append(s.aggregates, aggregate{a.verb, t})
+		if err != nil {
+			return cmdutil.Usagef(cmd, "--%s: %w", of.verb, err)
+		}
+		s.aggregates = append(s.aggregates, a)
 	}
 	return nil
 }
 
-// name returns the name of the aggregate's column.
-func (a aggregate) name() string { return a.verb + "(" + a.term.name() + ")" }
+// CountHeader is the name of the column of the number of objects.
+const CountHeader = "Count"
+
+// addHeader adds the name of a column. A table prints names in capitals.
+func addHeader(headers *[]string, name string) error {
+	if slices.ContainsFunc(*headers, func(h string) bool { return strings.EqualFold(h, name) }) {
+		return fmt.Errorf("there are two columns %q; give one another name with AS", name)
+	}
+	*headers = append(*headers, name)
+	return nil
+}
+
+// header returns the name of the aggregate's column.
+func (a aggregate) header() string {
+	return cmp.Or(a.as, a.verb+"("+a.name()+")")
+}
 
 // Asked reports whether a summary is printed instead of objects.
 func (s *Summary) Asked() bool { return len(s.by)+len(s.aggregates) > 0 }
@@ -73,16 +95,19 @@ func (s *Summary) Flag() string {
 
 // Keys returns the names of the keys whose values are those of a Tally.
 func (s *Summary) Keys() (names []string) {
-	for _, t := range s.by {
-		names = append(names, t.name())
+	for _, c := range s.by {
+		names = append(names, c.header())
 	}
 	return names
 }
 
+// IsOfOneKey reports whether there is one key, which has no name from the user.
+func (s *Summary) IsOfOneKey() bool { return len(s.by) == 1 && s.by[0].as == "" }
+
 // Columns returns the names of the aggregates, as sum(PATH).
 func (s *Summary) Columns() (names []string) {
 	for _, a := range s.aggregates {
-		names = append(names, a.name())
+		names = append(names, a.header())
 	}
 	return names
 }
@@ -97,8 +122,10 @@ func (s *Summary) Results(t *Tally) (results []*resource.Quantity) {
 }
 
 // terms returns all terms of the summary.
-func (s *Summary) terms() []term {
-	terms := slices.Clone(s.by)
+func (s *Summary) terms() (terms []term) {
+	for _, c := range s.by {
+		terms = append(terms, c.term)
+	}
 	for _, a := range s.aggregates {
 		terms = append(terms, a.term)
 	}
@@ -114,8 +141,8 @@ type summand struct {
 // summandOf reads an object. An object is in a group for each combination of its values.
 func (s *Summary) summandOf(i source.Item, obj runtime.Object) (out summand, err error) {
 	out.groups = [][]string{nil}
-	for _, t := range s.by {
-		values, err := t.read(i, obj)
+	for _, c := range s.by {
+		values, err := c.read(i, obj)
 		if err != nil {
 			return out, err
 		}
@@ -157,7 +184,7 @@ func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []resou
 		amounts = append(amounts, q)
 	}
 	if kind != "" {
-		a.refuse(i, len(amounts) == 0, fmt.Errorf("%s: a value is %s, want a number or a quantity, such as 500m or 1Gi", a.term.name(), kind))
+		a.refuse(i, len(amounts) == 0, fmt.Errorf("%s: a value is %s, want a number or a quantity, such as 500m or 1Gi", a.name(), kind))
 	}
 	return amounts, nil
 }
@@ -247,8 +274,8 @@ func (s *Summary) Lacking(tallies map[string]*Tally, objects int) (notes []strin
 		}
 		notes = append(notes, t.lacks(objects))
 	}
-	for i, t := range s.by {
-		note(t, func(tally *Tally) bool { return tally.Values[i] == cmdutil.NoValue })
+	for i, c := range s.by {
+		note(c.term, func(tally *Tally) bool { return tally.Values[i] == cmdutil.NoValue })
 	}
 	for i, a := range s.aggregates {
 		note(a.term, func(tally *Tally) bool { return tally.amounts[i].number == 0 })

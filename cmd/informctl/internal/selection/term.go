@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 // term finds the values of an object that --group-by groups by, or that an aggregate
 // calculates from. It is a path, or an expression of the variable object.
 type term interface {
-	name() string
+	name() string // as it was written, in one line
 	asks() string // the flag
 
 	// read returns the values of an item's object, none if it has none. It is safe for
@@ -37,7 +38,33 @@ type term interface {
 	reads() []string                   // the paths of the fields that it reads
 }
 
-// parseTerm parses what a flag is given.
+// column is a term with the name of its column.
+type column struct {
+	term
+	as string // "" if the user gave no name
+}
+
+// header returns the name of the column.
+func (c column) header() string { return cmp.Or(c.as, c.name()) }
+
+// parseColumn parses TERM, or TERM AS NAME.
+func parseColumn(flag, text string, now time.Time) (c column, err error) {
+	if at := asName.FindStringSubmatchIndex(withoutQuoted(text)); at != nil {
+		if c.as = strings.TrimSpace(text[at[2]:]); !columnName.MatchString(c.as) {
+			return c, fmt.Errorf("%q is no name for a column; behind AS write one word of letters, digits, - and _", c.as)
+		}
+		text = text[:at[0]]
+	}
+	c.term, err = parseTerm(flag, text, now)
+	return c, err
+}
+
+// asName matches AS and the name behind it, which begins where its group does.
+var asName = regexp.MustCompile(`(?is)(?:^|\s+)as(?:\s|$)().*`)
+
+var columnName = regexp.MustCompile(`^[\pL\pN_-]+$`)
+
+// parseTerm parses a path or an expression.
 func parseTerm(flag, text string, now time.Time) (term, error) {
 	if !namesObject.MatchString(withoutQuoted(text)) {
 		return parsePath(flag, text)

@@ -11,8 +11,8 @@ import (
 
 // group is a group in JSON. Its JSON names are stable.
 type group struct {
-	Value      string            `json:"value,omitempty"`  // of the only key
-	Values     map[string]string `json:"values,omitempty"` // of several keys, by path
+	Value      string            `json:"value,omitempty"`  // of one key without AS
+	Values     map[string]string `json:"values,omitempty"` // of other keys, by name
 	Count      int               `json:"count"`
 	Aggregates map[string]string `json:"aggregates,omitempty"` // by column
 }
@@ -20,7 +20,7 @@ type group struct {
 // printGroups prints groups with a column for each key and each aggregate.
 func printGroups(w io.Writer, f *printer.Flags, s *selection.Summary, tallies []*selection.Tally) error {
 	keys, columns := s.Keys(), s.Columns()
-	headers := slices.Concat(keys, []string{"Count"}, columns)
+	headers := slices.Concat(keys, []string{selection.CountHeader}, columns)
 	rows := make([][]any, 0, len(tallies))
 	groups := make([]group, 0, len(tallies))
 	for _, t := range tallies {
@@ -30,7 +30,7 @@ func printGroups(w io.Writer, f *printer.Flags, s *selection.Summary, tallies []
 			cells = append(cells, value)
 			g.Values[keys[i]] = value
 		}
-		if len(t.Values) == 1 {
+		if s.IsOfOneKey() {
 			g.Value, g.Values = t.Values[0], nil
 		}
 		cells = append(cells, int64(t.Count))

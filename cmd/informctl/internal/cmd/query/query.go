@@ -63,7 +63,9 @@ the values of its elements, and an expression that fails for an object has none:
 
   --group-by 'object.metadata.name.split("-")[0]'
   --group-by 'object.spec.containers.map(c, c.image)'
-  --max '(now() - timestamp(object.metadata.creationTimestamp)).getHours()'
+  --max '(now() - timestamp(object.metadata.creationTimestamp)).getHours() AS hours'
+
+AS and a name behind them name the column and what -o json has.
 
 With --watch, what is there is followed by each change of what is selected, as in
 kubectl: an object as it is now, and a last time when it is deleted or no longer
@@ -82,7 +84,7 @@ custom resources are known if the file holds their definitions.`),
   informctl query pods --where 'object.status.phase != "Running"' --sort-by .metadata.creationTimestamp
   informctl query pods --group-by spec.nodeName --since 7d
   informctl query pods --group-by spec.nodeName --sum 'spec.containers[*].resources.requests.cpu'
-  informctl query pods --group-by 'object.metadata.name.split("-")[0]'`,
+  informctl query pods --group-by 'object.metadata.name.split("-")[0] AS app'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Complete(cmd, args); err != nil {
 				return err
