@@ -112,11 +112,22 @@ func (s *Summary) Columns() (names []string) {
 	return names
 }
 
-// Results returns the results of the aggregates for a group, in the order of Columns. One
-// is nil if there is nothing to calculate from.
-func (s *Summary) Results(t *Tally) (results []*resource.Quantity) {
+// Results returns the results of the aggregates for groups, in the order of Columns. One
+// is "" if there is nothing to calculate from. Those of a column have one unit.
+func (s *Summary) Results(tallies []*Tally) [][]string {
+	results := make([][]string, len(tallies))
 	for i, a := range s.aggregates {
-		results = append(results, t.amounts[i].result(a.verb))
+		var u unit
+		for _, t := range tallies {
+			u = max(u, t.amounts[i].unit)
+		}
+		for n, t := range tallies {
+			text := ""
+			if q := t.amounts[i].result(a.verb); q != nil {
+				text = u.text(*q)
+			}
+			results[n] = append(results[n], text)
+		}
 	}
 	return results
 }
@@ -134,8 +145,8 @@ func (s *Summary) terms() (terms []term) {
 
 // summand is what one object adds to a summary.
 type summand struct {
-	groups  [][]string            // the values of each group that it is in
-	amounts [][]resource.Quantity // by aggregate
+	groups  [][]string  // the values of each group that it is in
+	amounts [][]measure // by aggregate
 }
 
 // summandOf reads an object. An object is in a group for each combination of its values.
@@ -169,7 +180,7 @@ func (s *Summary) summandOf(i source.Item, obj runtime.Object) (out summand, err
 }
 
 // amountsOf returns the numbers and quantities among the values of an object.
-func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []resource.Quantity, err error) {
+func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []measure, err error) {
 	values, err := a.read(i, obj)
 	if err != nil {
 		return nil, err
@@ -181,7 +192,7 @@ func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []resou
 			kind = kindOf(value)
 			continue
 		}
-		amounts = append(amounts, q)
+		amounts = append(amounts, measure{q, unitOf(value, q)})
 	}
 	if kind != "" {
 		a.refuse(i, len(amounts) == 0, fmt.Errorf("%s: a value is %s, want a number or a quantity, such as 500m or 1Gi", a.name(), kind))
@@ -214,10 +225,13 @@ type Tally struct {
 type amount struct {
 	number int64 // of values
 	value  resource.Quantity
+	unit   unit // the largest of a value
 }
 
-func (a *amount) add(verb string, q resource.Quantity) {
+func (a *amount) add(verb string, m measure) {
 	a.number++
+	a.unit = max(a.unit, m.unit)
+	q := m.Quantity.DeepCopy()
 	switch verb {
 	case "sum", "avg":
 		a.value.Add(q)
@@ -240,7 +254,7 @@ func (a *amount) result(verb string) *resource.Quantity {
 	case a.number == 0 && verb != "sum":
 		return nil
 	case verb == "avg":
-		quotient := new(inf.Dec).QuoRound(a.value.AsDec(), inf.NewDec(a.number, 0), 3, inf.RoundHalfUp)
+		quotient := new(inf.Dec).QuoRound(a.value.AsDec(), inf.NewDec(a.number, 0), 2*decimals, inf.RoundHalfUp)
 		return resource.NewDecimalQuantity(*quotient, a.value.Format)
 	}
 	return &a.value
@@ -257,8 +271,8 @@ func (s *Summary) add(tallies map[string]*Tally, from summand) {
 		}
 		t.Count++
 		for i, amounts := range from.amounts {
-			for _, q := range amounts {
-				t.amounts[i].add(s.aggregates[i].verb, q.DeepCopy())
+			for _, m := range amounts {
+				t.amounts[i].add(s.aggregates[i].verb, m)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"io"
 	"slices"
 
@@ -23,7 +24,8 @@ func printGroups(w io.Writer, f *printer.Flags, s *selection.Summary, tallies []
 	headers := slices.Concat(keys, []string{selection.CountHeader}, columns)
 	rows := make([][]any, 0, len(tallies))
 	groups := make([]group, 0, len(tallies))
-	for _, t := range tallies {
+	results := s.Results(tallies)
+	for n, t := range tallies {
 		g := group{Values: map[string]string{}, Count: t.Count, Aggregates: map[string]string{}}
 		var cells []any
 		for i, value := range t.Values {
@@ -34,13 +36,11 @@ func printGroups(w io.Writer, f *printer.Flags, s *selection.Summary, tallies []
 			g.Value, g.Values = t.Values[0], nil
 		}
 		cells = append(cells, int64(t.Count))
-		for i, result := range s.Results(t) {
-			if result == nil {
-				cells = append(cells, cmdutil.NoValue)
-				continue
+		for i, result := range results[n] {
+			cells = append(cells, cmp.Or(result, cmdutil.NoValue))
+			if result != "" {
+				g.Aggregates[columns[i]] = result
 			}
-			g.Aggregates[columns[i]] = result.String()
-			cells = append(cells, result.String())
 		}
 		rows, groups = append(rows, cells), append(groups, g)
 	}

@@ -56,7 +56,9 @@ first; --descending turns that round, so that --limit keeps the largest.
 --avg calculate of each group, or of all objects, and the first of them says which group
 is the largest. They read numbers and quantities, as 500m and 1Gi; an object without the
 field adds nothing, and one with several values, as in containers[*], adds each. A value
-that is neither adds nothing, and is an error if there is no other.
+that is neither adds nothing, and is an error if there is no other. All results of a
+column have one unit, with up to three decimals: as in kubectl top Mi, if a value is in
+Ki, Mi, Gi or more, m, if one is in m or less, and else none.
 
 These five take a path or, if it names object, an expression as --where does. A list has
 the values of its elements, and an expression that fails for an object has none:
