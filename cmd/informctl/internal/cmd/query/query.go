@@ -67,7 +67,10 @@ the values of its elements, and an expression that fails for an object has none:
   --group-by 'object.spec.containers.map(c, c.image)'
   --max '(now() - timestamp(object.metadata.creationTimestamp)).getHours() AS hours'
 
-AS and a name behind them name the column and what -o json has.
+AS and a name behind them name the column and what -o json has. An expression can put
+objects of several resources into the same groups, as pods and their nodes:
+
+  --group-by 'object.kind == "Node" ? object.metadata.name : object.spec.nodeName'
 
 With --watch, what is there is followed by each change of what is selected, as in
 kubectl: an object as it is now, and a last time when it is deleted or no longer
