@@ -58,14 +58,15 @@ type Comparison struct {
 }
 
 // Fields returns the fields that differ between two objects, one of which is a Secret if
-// isSecret is set. It may change the objects.
+// isSecret is set.
 func (c Comparison) Fields(isSecret bool, a, b runtime.Object) ([]Field, error) {
+	a, b = copied(a), copied(b)
 	for _, obj := range []runtime.Object{a, b} {
 		if m, err := meta.Accessor(obj); err == nil && !c.Managed {
 			m.SetManagedFields(nil)
 		}
 	}
-	if reflect.TypeOf(a) == reflect.TypeOf(b) && equality.Semantic.DeepEqual(a, b) {
+	if reflect.TypeOf(a) == reflect.TypeOf(b) && !dropEqual(a, b) {
 		return nil, nil
 	}
 	x, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
@@ -81,6 +82,32 @@ func (c Comparison) Fields(isSecret bool, a, b runtime.Object) ([]Field, error) 
 		found = redacted(found)
 	}
 	return found, nil
+}
+
+// copied returns a copy of an object whose metadata and fields can be set. It shares what
+// is below them where the object is of a Go type.
+func copied(obj runtime.Object) runtime.Object {
+	if _, isMap := obj.(runtime.Unstructured); isMap {
+		return obj.DeepCopyObject()
+	}
+	out := reflect.New(reflect.TypeOf(obj).Elem())
+	out.Elem().Set(reflect.ValueOf(obj).Elem())
+	return out.Interface().(runtime.Object)
+}
+
+// dropEqual empties the fields that two objects of one type have in common, such as a
+// whole spec, since nothing in them differs. It reports whether one is left.
+func dropEqual(a, b runtime.Object) (differ bool) {
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range x.NumField() {
+		if equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			x.Field(i).SetZero()
+			y.Field(i).SetZero()
+		} else {
+			differ = true
+		}
+	}
+	return differ
 }
 
 // redacted returns the differences without the values of a Secret, each hidden field

@@ -26,6 +26,30 @@ func (o *options) withoutNoise(found []loggedChange) []loggedChange {
 	return left
 }
 
+// tailOf returns the index from which on as many changes follow as --tail says, once they
+// are folded; 0 if there are not more.
+func (o *options) tailOf(found []loggedChange) int {
+	next := map[object]int{} // the index of the next change of each object
+	lines := 0
+	for i := range slices.Backward(found) {
+		of := found[i].object()
+		after, isKnown := next[of]
+		if next[of] = i; isKnown && o.folds() && found[i].goesOnAs(&found[after]) {
+			continue
+		}
+		if lines++; lines > o.tail {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// goesOnAs reports whether the next change of an object is of the same part of it, so that
+// one line is for both.
+func (c *loggedChange) goesOnAs(next *loggedChange) bool {
+	return next.part != "" && next.part == c.part && next.UID == c.UID
+}
+
 // folded returns the changes with one for the updates of an object's status, or of an
 // Event's count, between which the object was not changed otherwise. It is where the last
 // of them was.
@@ -35,7 +59,7 @@ func folded(found []loggedChange) []loggedChange {
 	for i := range out {
 		of := out[i].object()
 		before, isKnown := last[of]
-		if last[of] = i; isKnown && out[i].part != "" && out[i].part == out[before].part && out[i].UID == out[before].UID {
+		if last[of] = i; isKnown && out[before].goesOnAs(&out[i]) {
 			out[i].follows(&out[before])
 			out[before].count = 0
 		}

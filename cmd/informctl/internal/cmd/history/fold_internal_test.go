@@ -3,6 +3,7 @@ package history
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -53,5 +54,31 @@ func TestFolded(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestTailOf checks that so many lines are left of random changes, and that one change
+// more would be one line more.
+func TestTailOf(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	scope := &source.View{}
+	for range 2000 {
+		var all []loggedChange
+		for range rng.IntN(30) {
+			c := loggedChange{Line: objectdiff.Line{Change: "updated", Name: fmt.Sprint(rng.IntN(3)), UID: fmt.Sprint(rng.IntN(2))}, scope: scope, count: 1}
+			if rng.IntN(3) > 0 {
+				c.part = "status"
+			}
+			all = append(all, c)
+		}
+		o := &options{output: "table", tail: 1 + rng.IntN(8)}
+		begin := o.tailOf(all)
+		lines := len(folded(all[begin:]))
+		if begin > 0 && (lines != o.tail || len(folded(all[begin-1:])) != o.tail+1) || lines > o.tail {
+			t.Fatalf("%d lines of %d changes behind %d, want %d", lines, len(all), begin, o.tail)
+		}
+		if o.output = "json"; o.tailOf(all) != max(0, len(all)-o.tail) {
+			t.Fatalf("json begins at %d of %d, want %d left", o.tailOf(all), len(all), o.tail)
+		}
 	}
 }

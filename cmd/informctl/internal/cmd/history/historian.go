@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -135,9 +136,10 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 			continue
 		}
 		if m, err := meta.Accessor(obj); err == nil {
-			out.UID = string(m.GetUID())
+			// A line outlives the objects, whose texts are part of them.
+			out.UID = strings.Clone(string(m.GetUID()))
 			if n == 0 {
-				out.from = m.GetResourceVersion()
+				out.from = strings.Clone(m.GetResourceVersion())
 			}
 		}
 	}
@@ -227,7 +229,7 @@ func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err
 // changes.
 func (h *historian) fieldsOf(a, b runtime.Object) (out []objectdiff.ChangedField, err error) {
 	isSecret := secret.Is(h.view.Info.Scope, a) || secret.Is(h.view.Info.Scope, b)
-	found, err := objectdiff.Comparison{ShowSecrets: h.o.selection.ShowSecrets}.Fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
+	found, err := objectdiff.Comparison{ShowSecrets: h.o.selection.ShowSecrets}.Fields(isSecret, a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -268,12 +270,18 @@ func managers(before, after runtime.Object) (names []string) {
 	old := entries(before)
 	for key, e := range entries(after) {
 		was, known := old[key]
-		if key.manager != "" && (!known || !was.Time.Equal(e.Time) || gains(fieldsOf(was), fieldsOf(e))) {
-			names = append(names, key.manager)
+		if key.manager != "" && (!known || !was.Time.Equal(e.Time) || gainsFields(was, e)) {
+			names = append(names, strings.Clone(key.manager))
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// gainsFields reports whether a manager has fields that it had not.
+func gainsFields(was, is metav1.ManagedFieldsEntry) bool {
+	isSame := was.FieldsV1 != nil && is.FieldsV1 != nil && bytes.Equal(was.FieldsV1.GetRawBytes(), is.FieldsV1.GetRawBytes())
+	return !isSame && gains(fieldsOf(was), fieldsOf(is))
 }
 
 // fieldsOf returns the fields of a manager, none if they cannot be read.

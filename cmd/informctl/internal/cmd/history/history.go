@@ -248,29 +248,6 @@ func run(ctx context.Context, o *options) error {
 	return o.env.Incomplete(failures)
 }
 
-// find returns what was changed as it is printed, the newest last. It adds the errors of
-// what cannot be read.
-func (o *options) find(ctx context.Context, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
-	for _, h := range historians {
-		err := h.read(ctx, o.from, false, func(some []loggedChange) error { found = append(found, some...); return nil })
-		if err != nil {
-			if err := unread.Add(h.view.Info, err); err != nil {
-				return nil, err
-			}
-		}
-	}
-	found = withoutRepeated(found)
-	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
-	found = o.withoutNoise(found)
-	if o.folds() {
-		found = folded(found)
-	}
-	if o.tail > 0 {
-		found = found[max(0, len(found)-o.tail):]
-	}
-	return found, nil
-}
-
 // historians returns one historian for each scope that is asked for.
 func (o *options) historians(db *source.Database, unread *source.Unread) (all []*historian, err error) {
 	for _, want := range o.selection.Wanted {

@@ -1,0 +1,78 @@
+package history
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+)
+
+// find returns what was changed as it is printed, the newest last. It adds the errors of
+// what cannot be read.
+func (o *options) find(ctx context.Context, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
+	for _, from := range o.attempts(historians) {
+		all, err := o.findSince(ctx, from, historians, unread)
+		if err != nil {
+			return nil, err
+		}
+		o.noise = 0
+		found = o.withoutNoise(all)
+		begin := 0
+		if o.tail > 0 {
+			begin = o.tailOf(found)
+		}
+		if begin > 0 {
+			found = found[begin:]
+			earlier, _ := slices.BinarySearchFunc(all, found[0].Time, func(c loggedChange, t time.Time) int { return c.Time.Compare(t) })
+			o.noise = 0
+			o.withoutNoise(all[earlier:])
+			break
+		}
+	}
+	if o.folds() {
+		found = folded(found)
+	}
+	return found, nil
+}
+
+// attempts returns the times from which on changes are looked for, one after the other
+// until there are enough: the newest changes of a long log are found without all of it.
+func (o *options) attempts(historians []*historian) (from []time.Time) {
+	var first, last time.Time
+	for _, h := range historians {
+		if log, err := h.view.History(); err == nil && o.tail > 0 { // an error is that of read
+			if first.IsZero() || log.Begins.Before(first) {
+				first = log.Begins
+			}
+			if log.Last.Time.After(last) {
+				last = log.Last.Time
+			}
+		}
+	}
+	if !o.to.IsZero() && o.to.Before(last) {
+		last = o.to
+	}
+	if o.from.After(first) {
+		first = o.from
+	}
+	for ago := time.Minute; last.Add(-ago).After(first); ago *= 8 {
+		from = append(from, last.Add(-ago))
+	}
+	return append(from, o.from)
+}
+
+// findSince returns what was changed since a time.
+func (o *options) findSince(ctx context.Context, from time.Time, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
+	for _, h := range historians {
+		err := h.read(ctx, from, false, func(some []loggedChange) error { found = append(found, some...); return nil })
+		if err != nil {
+			if err := unread.Add(h.view.Info, err); err != nil {
+				return nil, err
+			}
+		}
+	}
+	found = withoutRepeated(found)
+	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
+	return found, nil
+}
