@@ -23,9 +23,8 @@ var (
 // BenchmarkLongLog measures reads of a log of many changes, as of a day. 24 hours of
 // 50,000 pods that change 20 times a second are:
 //
-//	go test ./store/bolt -run '^$' -bench LongLog -bolt.pods 50000 -bolt.changes
-//
-// 1728000 -bolt.file /tmp/day.db -timeout 60m
+//	go test ./store/bolt -run '^$' -bench LongLog -timeout 60m -bolt.pods 50000 \
+//		-bolt.changes 1728000 -bolt.file /tmp/day.db
 func BenchmarkLongLog(b *testing.B) {
 	path := *benchFile
 	if path == "" {

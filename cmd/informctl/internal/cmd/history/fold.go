@@ -44,8 +44,8 @@ func (o *options) tailOf(found []loggedChange) int {
 	return 0
 }
 
-// goesOnAs reports whether the next change of an object is of the same part of it, so that
-// one line is for both.
+// goesOnAs reports whether the next change of an object is of the same part of it, so
+// that one line is for both.
 func (c *loggedChange) goesOnAs(next *loggedChange) bool {
 	return next.part != "" && next.part == c.part && next.UID == c.UID
 }
