@@ -41,7 +41,7 @@ func (o *options) find(ctx context.Context, historians []*historian, unread *sou
 func (o *options) attempts(historians []*historian) (from []time.Time) {
 	var first, last time.Time
 	for _, h := range historians {
-		if log, err := h.view.History(); err == nil && o.tail > 0 { // else read returns it
+		if log, err := h.view.History(); err == nil && o.tail > 0 { // else read says it
 			if first.IsZero() || log.Begins.Before(first) {
 				first = log.Begins
 			}
