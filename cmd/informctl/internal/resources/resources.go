@@ -41,9 +41,10 @@ const (
 	NewerEvents = "events.events.k8s.io"
 )
 
-// HasNoHistory reports whether informctl run keeps no history of a resource unless it is
-// told to: leases are renewed and events counted all the time.
-func HasNoHistory(resource string) bool {
+// IsFrequent reports whether a resource changes all the time and few ask for its changes:
+// leases are renewed, and events counted. No history is kept of it, and it is not
+// published, unless that is asked for.
+func IsFrequent(resource string) bool {
 	return slices.Contains([]string{CoreEvents, NewerEvents, "leases.coordination.k8s.io"}, resource)
 }
 

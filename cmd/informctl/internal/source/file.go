@@ -64,7 +64,7 @@ func HasNoHistory(state store.LogState) bool {
 
 // NoHistory says why a scope has no history.
 func NoHistory(s store.Scope) string {
-	if resources.HasNoHistory(s.Resource) {
+	if resources.IsFrequent(s.Resource) {
 		return fmt.Sprintf("no history is kept of it; informctl run --history %s=24h keeps one", s.Resource)
 	}
 	return "there is no log yet"

@@ -38,7 +38,7 @@ func beginnings(historians []*historian) (parts []string) {
 			begins = h.log.Begins
 		}
 		switch {
-		case source.HasNoHistory(*h.log) && len(historians) > 1 && resources.HasNoHistory(h.view.Info.Scope.Resource):
+		case source.HasNoHistory(*h.log) && len(historians) > 1 && resources.IsFrequent(h.view.Info.Scope.Resource):
 		case source.HasNoHistory(*h.log):
 			without = append(without, h.view.Info.Scope)
 		case !h.o.from.IsZero() && h.o.from.Before(begins):

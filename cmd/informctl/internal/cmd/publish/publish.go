@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -20,6 +19,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/store"
@@ -191,10 +191,6 @@ func (o *options) await(ctx context.Context, config *rest.Config) (map[string]po
 	return collections, cluster.DescribeUnreached(err, config.Host)
 }
 
-// notByDefault are the resources that --all leaves out: they change all the time, and few
-// follow them.
-var notByDefault = sets.New("events", "events.events.k8s.io", "leases.coordination.k8s.io")
-
 // resolve asks the server for the collections, by resource.
 func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]postgres.Collection, error) {
 	srv, err := cluster.NewServer(config)
@@ -239,11 +235,12 @@ func (o *options) everything(d discovery.DiscoveryInterface, mapper meta.RESTMap
 	if err != nil {
 		return nil, err
 	}
-	out := excluded.Union(notByDefault)
 	all, err := cluster.DiscoverAll(d)
 	if err != nil {
 		return nil, err
 	}
 	o.served = all
-	return slices.DeleteFunc(all.Followed, func(m *meta.RESTMapping) bool { return out.Has(cluster.NameOf(m)) }), nil
+	return slices.DeleteFunc(all.Followed, func(m *meta.RESTMapping) bool {
+		return excluded.Has(cluster.NameOf(m)) || resources.IsFrequent(cluster.NameOf(m))
+	}), nil
 }

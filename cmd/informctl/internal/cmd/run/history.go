@@ -73,7 +73,7 @@ func (h history) ofScope(s store.Scope, isServed bool) store.History {
 	switch {
 	case i >= 0:
 		return h.of[i].History
-	case resources.HasNoHistory(s.Resource) && !isServed:
+	case resources.IsFrequent(s.Resource) && !isServed:
 		return store.History{Bytes: -1}
 	}
 	return h.each
