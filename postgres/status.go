@@ -31,6 +31,23 @@ type ScopeStatus struct {
 	Problem  string    // why the scope is not published; "" if it is
 }
 
+// State says in one word how the scope is: "failed" with a Problem, "unheld" if nobody
+// publishes it, "listing" before the first list is published, "silent" if the API server
+// tells nothing of it, and else "published".
+func (s *ScopeStatus) State() string {
+	switch {
+	case s.Problem != "":
+		return "failed"
+	case !s.IsHeld:
+		return "unheld"
+	case !s.Complete:
+		return "listing"
+	case s.IsSilent:
+		return "silent"
+	}
+	return "published"
+}
+
 // Status returns the scopes in the database, in the order of cluster and resource. It
 // counts their objects, which takes long for many.
 func (db *DB) Status(ctx context.Context) ([]ScopeStatus, error) {

@@ -171,7 +171,7 @@ func printStatus(ctx context.Context, e cmdutil.Env, cmd *cobra.Command, flags *
 	var rows [][]any
 	for _, s := range all {
 		out := scope{
-			ID: s.ID, Cluster: s.Scope.Cluster, Resource: s.Scope.Resource, Namespace: s.Scope.Namespace, State: stateOf(s), RV: s.RV,
+			ID: s.ID, Cluster: s.Scope.Cluster, Resource: s.Scope.Resource, Namespace: s.Scope.Namespace, State: s.State(), RV: s.RV,
 			Marked: momentOf(s.MarkTime), Heard: momentOf(s.Heard), Objects: s.Objects, Rows: s.Rows, Bytes: s.Bytes, Since: momentOf(s.First), Problem: s.Problem,
 		}
 		scopes = append(scopes, out)
@@ -218,20 +218,6 @@ func momentOf(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
-}
-
-func stateOf(s postgres.ScopeStatus) string {
-	switch {
-	case s.Problem != "":
-		return "failed"
-	case !s.IsHeld:
-		return "unheld"
-	case !s.Complete:
-		return "listing"
-	case s.IsSilent:
-		return "silent"
-	}
-	return "published"
 }
 
 func newDropCommand(e cmdutil.Env) *cobra.Command {

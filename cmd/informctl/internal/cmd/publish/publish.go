@@ -19,6 +19,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
+	"github.com/informctl/informctl/cmd/informctl/internal/probes"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/postgres"
@@ -35,6 +36,7 @@ type options struct {
 	sql      bool
 	history  string
 	log      cmdutil.LogFlags
+	metrics  probes.Flags
 
 	keepAge   time.Duration
 	keepBytes int64
@@ -78,6 +80,7 @@ in SQL, to the schema kube.`),
 	flags.BoolVar(&o.sql, "sql", false, "Write what is published as jsonb to the schema kube, for questions in SQL.")
 	flags.StringVar(&o.history, "history", "", "For how long a follower may be away and go on without a list: AGE, and BYTES of each resource at most, as 24h,1GiB, which is the default. With --sql, how long kube.history keeps a change; by default 30d.")
 	o.log.Add(cmd)
+	o.metrics.Add(flags, "")
 	return cmd
 }
 
@@ -96,6 +99,9 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	}
 	if *o.kube.Namespace != "" {
 		return cmdutil.Usagef(cmd, "resources are published whole, not by namespace")
+	}
+	if err := o.metrics.Check(); err != nil {
+		return cmdutil.Usagef(cmd, "%w", err)
 	}
 	if err := o.log.Check(cmd); err != nil {
 		return err
@@ -119,12 +125,20 @@ func (o *options) run(cmd *cobra.Command) error {
 	logger := o.log.Logger(o.env.Streams.ErrOut)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
+	of := &observed{}
+	end, err := o.metrics.Begin(ctx, logger, of.answers())
+	if err != nil {
+		return err
+	}
+	defer end()
 	db, err := o.postgres.Await(ctx, cmd)
 	if err != nil {
 		return cmdutil.UnlessInterrupted(ctx, err)
 	}
 	defer func() { _ = db.Close() }()
+	of.db.Store(db)
 	if o.sql {
+		of.scopes.Store(&[]store.Scope{}) // those of the publishers
 		return db.Project(ctx, postgres.ProjectOptions{Keep: o.keepAge})
 	}
 	config, err := cluster.Config(o.kube)
@@ -136,6 +150,11 @@ func (o *options) run(cmd *cobra.Command) error {
 		if err != nil {
 			return cmdutil.UnlessInterrupted(ctx, err)
 		}
+		var scopes []store.Scope
+		for _, c := range collections {
+			scopes = append(scopes, c.Scope)
+		}
+		of.scopes.Store(&scopes)
 		if err := o.publish(ctx, db, config, collections); err != nil {
 			return err
 		}

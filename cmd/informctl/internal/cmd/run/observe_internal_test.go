@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -26,8 +27,11 @@ func TestReady(t *testing.T) {
 		"nothing":  {nil, 503, "nothing is followed\n"},
 		"not seen": {[]informer.Status{{Scope: well.Scope}}, 503, "pods: not caught up\n"},
 	} {
-		w := httptest.NewRecorder()
-		if answer(w, notReady(test.all, now)); w.Code != test.code || w.Body.String() != test.text {
+		w, mux := httptest.NewRecorder(), http.NewServeMux()
+		source := answersOf(&observed{})
+		source.NotReady = func(context.Context) []string { return notReady(test.all, now) }
+		source.Register(mux)
+		if get(t, w, mux, "/readyz"); w.Code != test.code || w.Body.String() != test.text {
 			t.Errorf("%s: %d %q, want %d %q", name, w.Code, w.Body, test.code, test.text)
 		}
 	}
@@ -36,12 +40,17 @@ func TestReady(t *testing.T) {
 // TestProbesBeforeServer checks what a process answers before it has reached its server.
 func TestProbesBeforeServer(t *testing.T) {
 	mux := http.NewServeMux()
-	observe(mux, &observed{})
+	answersOf(&observed{}).Register(mux)
 	for path, want := range map[string]string{"/healthz": "200 ok\n", "/readyz": "503 the server has not been reached yet\n", "/metrics": "200 "} {
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		get(t, w, mux, path)
 		if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
+}
+
+func get(t *testing.T, w http.ResponseWriter, handler http.Handler, path string) {
+	t.Helper()
+	handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
 }

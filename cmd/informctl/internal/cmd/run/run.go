@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
+	"github.com/informctl/informctl/cmd/informctl/internal/probes"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/relay"
@@ -43,8 +43,8 @@ type options struct {
 	log           cmdutil.LogFlags
 	historyText   string
 
-	metricsAddress string
-	pprof          bool
+	metrics probes.Flags
+	pprof   bool
 
 	serves       bool // as a Kubernetes API
 	servesSecret bool
@@ -112,7 +112,7 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.StringArrayVar(&o.indexSpecs, "index", nil, "Keep an index: label:KEY, field:PATH, owner or node; repeatable. There is always namespace.")
 	flags.StringVar(&o.historyText, "history", "", "Keep what has changed for AGE, and in BYTES of the file at most, as 24h or 7d,1GiB; off keeps nothing. RESOURCE=AGE or RESOURCE=off says it of one, as 24h,1GiB,nodes=1h. By default an hour, 32MiB of a resource and 256MiB of all, and without --serve nothing of leases and events.")
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus, /healthz and /readyz at this address, as :8080; they are on the socket in any case.")
+	o.metrics.Add(flags, "; they are on the socket in any case")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
 	flags.BoolVar(&o.serves, "serve", false, "Serve the file as a read-only Kubernetes API at the loopback, with a kubeconfig beside it.")
 	flags.IntVar(&o.servePort, "serve-port", 0, "The port of --serve; by default that of the last time, or any.")
@@ -149,8 +149,8 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	case !o.follows && o.cluster != "":
 		return cmdutil.Usagef(cmd, "--postgres-cluster goes with --postgres only")
 	}
-	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "" {
-		return cmdutil.Usagef(cmd, "--metrics-bind-address %q is not HOST:PORT or :PORT", o.metricsAddress)
+	if err := o.metrics.Check(); err != nil {
+		return cmdutil.Usagef(cmd, "%w", err)
 	}
 	if err := o.log.Check(cmd); err != nil {
 		return err
@@ -210,7 +210,7 @@ func run(cmd *cobra.Command, o *options) error {
 	ctx = klog.NewContext(ctx, logger)
 
 	of := &observed{}
-	end, err := o.beginMetrics(ctx, logger, of)
+	end, err := o.metrics.Begin(ctx, logger, answersOf(of))
 	if err != nil {
 		return err
 	}

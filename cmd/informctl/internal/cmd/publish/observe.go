@@ -1,0 +1,109 @@
+package publish
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/probes"
+	"github.com/informctl/informctl/postgres"
+	"github.com/informctl/informctl/store"
+)
+
+// observed is what a cluster asks a publisher about.
+type observed struct {
+	db     atomic.Pointer[postgres.DB]   // nil until it was reached
+	scopes atomic.Pointer[[]store.Scope] // what is to be published; nil until the server was reached
+}
+
+// answers returns what a cluster is answered. Of two publishers, both are ready if one of
+// them publishes.
+func (of *observed) answers() probes.Source {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(of)
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return probes.Source{Metrics: metrics.ServeHTTP, NotReady: of.notReady}
+}
+
+// patience is how long PostgreSQL has to answer for a probe or a scrape.
+const patience = 5 * time.Second
+
+// notReady returns a line for each scope that is not published.
+func (of *observed) notReady(ctx context.Context) (wrong []string) {
+	db, scopes := of.db.Load(), of.scopes.Load()
+	switch {
+	case db == nil:
+		return []string{"PostgreSQL has not been reached yet"}
+	case scopes == nil:
+		return []string{"the server has not been reached yet"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	all, err := db.Scopes(ctx)
+	if err != nil {
+		return []string{cmdutil.OneLine(err)}
+	}
+	for _, s := range *scopes {
+		state := "not published yet"
+		if i := slices.IndexFunc(all, func(p postgres.ScopeStatus) bool {
+			return p.Scope.Cluster == s.Cluster && p.Scope.Resource == s.Resource && p.Scope.Kind == s.Kind
+		}); i >= 0 {
+			state = all[i].State()
+		}
+		if state != "published" {
+			wrong = append(wrong, s.Resource+": "+state)
+		}
+	}
+	return wrong
+}
+
+var (
+	labels    = []string{"scope", "cluster", "resource"}
+	published = prometheus.NewDesc("informctl_publish_published", "1 if the scope is published and the API server tells of it, else 0.", labels, nil)
+	marked    = prometheus.NewDesc("informctl_publish_last_mark_timestamp_seconds", "When the last resource version was published.", labels, nil)
+	changes   = prometheus.NewDesc("informctl_publish_log_changes", "Changes in the log, for followers that were away.", labels, nil)
+	bytes     = prometheus.NewDesc("informctl_publish_log_bytes", "Size of the objects in the log.", labels, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (of *observed) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{published, marked, changes, bytes} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector, with all scopes of the database.
+func (of *observed) Collect(ch chan<- prometheus.Metric) {
+	db := of.db.Load()
+	if db == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	all, err := db.Scopes(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(published, err)
+		return
+	}
+	for _, s := range all {
+		gauge := func(d *prometheus.Desc, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, strconv.FormatInt(s.ID, 10), s.Scope.Cluster, s.Scope.Resource)
+		}
+		up := 0.0
+		if s.State() == "published" {
+			up = 1
+		}
+		gauge(published, up)
+		if !s.MarkTime.IsZero() {
+			gauge(marked, float64(s.MarkTime.UnixNano())/1e9)
+		}
+		gauge(changes, float64(s.Rows))
+		gauge(bytes, float64(s.Bytes))
+	}
+}
