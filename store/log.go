@@ -187,7 +187,7 @@ type LogState struct {
 	Begins  time.Time // of the oldest entry: deletions are kept longer than the rest
 	Entries int
 	Bytes   int64  // encoded
-	Dropped uint64 // entries that the bounds have dropped since the lineage began
+	Dropped uint64 // entries that the bounds have dropped
 	// Unlogged counts the changes that the log has never had: a commit had more of them
 	// than the log may hold, or there is no history. What a first list loads is no
 	// change.

@@ -41,7 +41,8 @@ type LogFilterer interface {
 type MarkFinder interface {
 	// MarkAt returns the mark that a Place means, and whether the Place is inside the
 	// commit after it. readable asks for a mark whose content was a state of the server.
-	// Errors: ErrTrimmed, also for the zero Place, ErrLineage and ErrAhead.
+	// Errors: ErrTrimmed, also for the zero Place and where the log has to be read to
+	// find out, ErrLineage and ErrAhead.
 	MarkAt(p Place, readable bool) (m Mark, inside bool, err error)
 }
 
@@ -64,7 +65,9 @@ func FollowSome(ctx context.Context, r Reader, after Place, f LogFilter) iter.Se
 }
 
 // FollowSince yields the changes that f selects and that were written at or after a time,
-// and marks, from the beginning of the log if that is later. It goes on as Follow.
+// with the mark before them and those behind, or from the beginning of the log if that is
+// later. It goes on as Follow, and ends with ErrTrimmed if the log is trimmed beyond what
+// was yielded.
 func FollowSince(ctx context.Context, r Reader, since time.Time, f LogFilter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		take := func(e Event, err error) bool {
@@ -73,7 +76,10 @@ func FollowSince(ctx context.Context, r Reader, since time.Time, f LogFilter) it
 		var from Place
 		if finder, ok := r.(MarkFinder); ok && !since.IsZero() {
 			if m, _, err := finder.MarkAt(Place{Time: since.Add(-1)}, false); err == nil {
-				from = m.Place
+				// Nothing may follow, and who reads up to a mark has to know.
+				if from = m.Place; !yield(Event{Time: m.Time, Mark: &m}, nil) {
+					return
+				}
 			}
 		}
 		begins := true

@@ -33,19 +33,20 @@ func (s *scopeStore) FollowSome(ctx context.Context, after store.Place, f store.
 var errNoMore = errors.New("no more")
 
 func (s *scopeStore) follow(ctx context.Context, after store.Place, f store.LogFilter, yield func(store.Event, error) bool) error {
-	from, all := uint64(0), after.IsZero()
+	all := after.IsZero()
+	var mark store.Mark // after which events are yielded
 	var insides store.Insides
 	if all {
 		if err := s.checks.log(); err != nil {
 			return err
 		}
 	}
-	for found := false; !found; {
+	for found := all; !found; {
 		news, s, err := s.news()
 		if err != nil {
 			return err
 		}
-		switch from, insides, err = s.find(after); {
+		switch mark, insides, err = s.find(after); {
 		case errors.Is(err, store.ErrAhead) && !s.db.readOnly:
 			if waitErr := wait(ctx, news, s); waitErr != nil {
 				return fmt.Errorf("%w: %w", err, waitErr)
@@ -56,7 +57,7 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, f store.LogF
 			found = true
 		}
 	}
-	lineage, ahead := after.Lineage, changelog.Ahead{Filter: f}
+	from, lineage, ahead := mark.Mark+1, mark.Lineage, changelog.Ahead{Filter: f}
 	for {
 		news, s, err := s.news()
 		if err != nil {
@@ -115,18 +116,15 @@ func wait(ctx context.Context, news <-chan struct{}, s *scopeStore) error {
 	}
 }
 
-// find returns the number of the first item after a place, and which changes the place is
-// inside.
-func (s *scopeStore) find(p store.Place) (from uint64, insides store.Insides, err error) {
-	if p.IsZero() {
-		return 0, insides, nil
-	}
-	err = s.read("log", func(sn *snapshot) error {
-		mark, inside, err := sn.log().MarkAt(p, false)
-		from, insides = mark.Mark+1, store.InsidesOf(p, inside, sn.logged.Mark.Number)
+// find returns the mark that a place means, and which changes the place is inside.
+func (s *scopeStore) find(p store.Place) (mark store.Mark, insides store.Insides, err error) {
+	err = s.read("log", func(sn *snapshot) (err error) {
+		var inside bool
+		mark, inside, err = sn.log().MarkAt(p, false)
+		insides = store.InsidesOf(p, inside, sn.logged.Mark.Number)
 		return err
 	})
-	return from, insides, err
+	return mark, insides, err
 }
 
 // MarkAt implements store.MarkFinder.

@@ -1,9 +1,14 @@
 package bolt_test
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/informctl/informctl/store"
 )
@@ -77,5 +82,104 @@ func TestLongLog(t *testing.T) {
 	})
 	if trimmed == all {
 		t.Error("nothing was trimmed: this tests nothing")
+	}
+}
+
+// putBig changes an object of about 15 KiB, in one commit.
+func (l *logScope) putBig(i int) {
+	l.Helper()
+	l.rv++
+	l.change(store.Change{Object: l.big(i)})
+}
+
+func (l *logScope) big(i int) *corev1.ConfigMap {
+	cm := l.object(i, l.rv)
+	cm.Data = map[string]string{"pad": strings.Repeat(fmt.Sprint(l.rv, " "), 15<<10/len(fmt.Sprint(l.rv, " ")))}
+	return cm
+}
+
+func (l *logScope) change(c ...store.Change) {
+	l.Helper()
+	must(l.T, errors.Join(l.s.Apply(store.Batch{RV: fmt.Sprint(l.rv), Changes: c}), l.s.Flush(l.Context())))
+}
+
+// TestWipedWhileAllIsRead reads all of a log in parts. The scope is wiped and listed again
+// while the first part is read, and changes as often. No state is that of another object,
+// and what follows is not the other log.
+func TestWipedWhileAllIsRead(t *testing.T) {
+	l := newLogScope(t, store.History{Bytes: 64 << 20, Age: -1})
+	l.putBig(0) // does not change again: what follows is looked through for it
+	for n := range 230 {
+		l.putBig(1 + n%19)
+	}
+	lineage, isWiped := l.history().Last.Lineage, false
+	for e, err := range l.s.Follow(t.Context(), store.Place{}) {
+		if errors.Is(err, store.ErrLineage) {
+			return
+		}
+		must(t, err)
+		if !isWiped {
+			isWiped = true
+			_, err := l.db.Wipe(nil)
+			must(t, err)
+			l.rv++
+			r, err := l.s.Relist()
+			must(t, err)
+			for i := range 20 {
+				must(t, r.Add(l.object(i, l.rv)))
+			}
+			for b, err := range r.Parts(fmt.Sprint(l.rv)) {
+				must(t, errors.Join(err, l.s.Apply(b)))
+			}
+			must(t, errors.Join(r.Close(), l.s.Flush(t.Context())))
+			l.putBig(0)
+			for n := range 230 {
+				l.putBig(1 + (n+7)%19)
+			}
+		}
+		switch {
+		case e.Mark != nil && e.Mark.Lineage != lineage:
+			t.Fatalf("it goes on in the other log, at %d", e.Mark.Mark)
+		case e.New != nil && (e.New.Header.Key != e.Key || e.New.IsKnown() && e.New.Header.RV != e.RV):
+			t.Errorf("%s at %s was changed to %s of %s", e.Key, e.RV, e.New.Header.Key, e.New.Header.RV)
+		}
+	}
+}
+
+// TestTrimmedWhileReplacedIsRead reads all of a log in parts. What is kept of a trimmed
+// part begins with an object that was replaced and departed, and was changed later.
+func TestTrimmedWhileReplacedIsRead(t *testing.T) {
+	l := newLogScope(t, store.History{Bytes: 4 << 20, Age: -1})
+	l.putBig(0)         // does not change again
+	for n := range 80 { // more than a part
+		l.putBig(1 + n%5)
+	}
+	other := func(departs bool) {
+		l.rv++
+		cm := l.big(9)
+		cm.UID = "other"
+		l.change(store.Change{Object: cm, Departs: departs})
+	}
+	other(true)
+	for range 90 { // more than a part of deletions that are held
+		l.putBig(8)
+		l.rv++
+		rv := fmt.Sprint(l.rv)
+		l.change(store.Change{Key: small.key(8), RV: rv, Departs: true})
+	}
+	other(false)
+	l.putBig(1)
+	last, isTrimmed := l.history().Last, false
+	for e, err := range l.s.Follow(t.Context(), store.Place{}) {
+		must(t, err)
+		if !isTrimmed {
+			isTrimmed = true
+			for n := range 500 {
+				l.putBig(1 + n%5)
+			}
+		}
+		if e.Mark != nil && e.Mark.Mark >= last.Mark {
+			return
+		}
 	}
 }

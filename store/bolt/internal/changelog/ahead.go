@@ -10,13 +10,14 @@ import (
 
 // Ahead finds the next change of a key, for one who reads a log in parts: the state after
 // a change is the one before the next change. What a part has looked through is not
-// looked through again for the next one. It takes 16 bytes for a change between the part
-// and what was looked through, and as long as the part is not at the end of the log.
+// looked through again for the next one. It takes about 20 bytes for each change that was
+// looked through, until a part is at the end of the log.
 type Ahead struct {
 	Filter store.LogFilter // selects the changes that are read
 
 	next    map[string][]found // changes that were found, in order, by file key
 	through uint64             // items before this number were looked through
+	lineage string             // of the log that was read
 }
 
 // found is where a change is.
@@ -54,7 +55,7 @@ func (a *Ahead) resolve(r *events, from uint64) error {
 			}
 		}
 		if isKept {
-			a.through = b.Last() + 1
+			a.through = max(a.through, b.Last()+1)
 		}
 		return len(r.open) > 0 && r.err == nil
 	})
@@ -80,6 +81,19 @@ func (a *Ahead) add(key string, at found) {
 		a.next = map[string][]found{}
 	}
 	a.next[key] = append(a.next[key], at)
+}
+
+// of notes the log that is read from a number on. It returns store.ErrLineage if its
+// numbers are those of another one: it has begun again since.
+func (a *Ahead) of(l *record.LogState, from uint64) error {
+	if from > l.Last+1 || a.lineage != "" && a.lineage != l.Lineage && l.Begin < from {
+		return store.ErrLineage
+	}
+	if a.lineage != l.Lineage {
+		a.reset()
+	}
+	a.lineage = l.Lineage
+	return nil
 }
 
 func (a *Ahead) reset() { a.next, a.through = nil, 0 }

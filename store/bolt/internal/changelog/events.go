@@ -18,6 +18,8 @@ const (
 	// passedBytes is how much of the log is passed over for a part, in bytes. It is more
 	// where the state after a change is looked for.
 	passedBytes = 16 << 20
+	// markBytes is what a mark counts.
+	markBytes = 256
 )
 
 // Part is a part of the log.
@@ -33,6 +35,9 @@ type Part struct {
 // the item with that number has to be there.
 func (r *Reader) Read(from uint64, all bool, ahead *Ahead) (part Part, err error) {
 	part = Part{Next: max(from, 1), Lineage: r.Log.Lineage, End: true}
+	if err := ahead.of(&r.Log, from); err != nil {
+		return part, err
+	}
 	if r.Log.Last == 0 {
 		return part, nil
 	}
@@ -79,6 +84,7 @@ func (r *Reader) read(from uint64, all bool, ahead *Ahead, part *Part) error {
 			}
 		}
 		if m := b.Mark; m != nil && m.Number >= from {
+			size += markBytes
 			out = append(out, &store.Event{Time: time.Unix(0, at), Mark: r.Mark(m)})
 		}
 		part.Next = b.Last() + 1
@@ -87,6 +93,9 @@ func (r *Reader) read(from uint64, all bool, ahead *Ahead, part *Part) error {
 	isShort := part.End && part.Next <= l.Last && (!all || l.Last > full)
 	if part.End && !isShort {
 		part.Next = max(part.Next, l.Last+1)
+	}
+	if part.Next <= full { // what was found may be trimmed
+		ahead.reset()
 	}
 	if err == nil {
 		err = ahead.resolve(reader, part.Next)

@@ -85,7 +85,7 @@ func (r *Reader) around(p store.Place) (marks []store.Mark, err error) {
 	before, behind := first, last+1
 	for low, high := first, last+1; low < high; {
 		middle := low + (high-low)/2
-		m, err := r.next(middle, behind, func(m *store.Mark) bool { return p.RV == "" || m.IsReadable() })
+		m, err := r.next(middle, high, func(m *store.Mark) bool { return p.RV == "" || m.IsReadable() })
 		switch {
 		case err != nil:
 			return nil, err

@@ -47,7 +47,7 @@ type Part struct {
 	befores, finals map[*overlay.Entry]record.Packed
 }
 
-// tally counts departed objects, and changes that are not logged.
+// tally counts departed objects.
 type tally struct{ departed, dropped int }
 
 // Pack compresses and encrypts the entries, before the transaction begins.

@@ -1,0 +1,111 @@
+package changelog
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// inLog runs fn on a log of commits with one change each, all of one key but the first.
+// All but the first are frozen if that is set.
+func inLog(t *testing.T, commits int, frozen bool, fn func(*Reader)) {
+	t.Helper()
+	db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, &bbolt.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	err = db.Update(func(tx *bbolt.Tx) error {
+		scope, err := tx.CreateBucket([]byte("scope"))
+		if err != nil {
+			return err
+		}
+		b, err := scope.CreateBucket(layout.Log)
+		if err != nil {
+			return err
+		}
+		m := record.NewManifest(store.Scope{Resource: "pods"})
+		l := &m.Log
+		l.Lineage, l.Begin = "a", 1
+		for i := range commits {
+			key := "ns/often"
+			if i == 0 {
+				key = "ns/once"
+			}
+			entry := record.LogEntry{Number: l.Last + 1, Key: key, RV: fmt.Sprint(i), Kind: record.KindUnknown}
+			l.Last += 2
+			mark := record.Mark{
+				Number: l.Last, From: fmt.Sprint(i), To: fmt.Sprint(i + 1), Time: int64(i), Frozen: frozen && i > 0, Begins: i == 0,
+			}
+			setMark(l, mark)
+			block := &record.Block{Time: int64(i), Entries: []record.LogEntry{entry}, Mark: &mark}
+			if err := b.Put(Key(block.First()), block.Encode(block.First())); err != nil {
+				return err
+			}
+		}
+		if err := layout.WriteManifest(scope, m); err != nil {
+			return err
+		}
+		fn(&Reader{
+			Scope: m.Scope(), Bucket: scope, Log: *l, StoredRV: l.Mark.To, Logger: logr.Discard(),
+			Corrupt: func(_ string, err error) error { return err },
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMarksOfAPart checks that who follows an object that does not change gets the marks
+// of a long log in parts.
+func TestMarksOfAPart(t *testing.T) {
+	inLog(t, 20_000, false, func(r *Reader) {
+		ahead, marks := &Ahead{Filter: store.LogFilter{Names: []string{"once"}}}, 0
+		for from, end := uint64(0), false; !end; {
+			part, err := r.Read(from, true, ahead)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(part.Events) > 2*partBytes/markBytes {
+				t.Errorf("a part has %d events", len(part.Events))
+			}
+			for _, e := range part.Events {
+				if e.Mark != nil {
+					marks++
+				}
+			}
+			from, end = part.Next, part.End
+		}
+		if marks != 20_000 {
+			t.Errorf("%d marks", marks)
+		}
+	})
+}
+
+// TestFindAmongFrozen checks that a place is found without reading much more than all of
+// a log whose marks cannot be read: that takes memory for each block.
+func TestFindAmongFrozen(t *testing.T) {
+	inLog(t, 10_000, true, func(r *Reader) {
+		all := testing.AllocsPerRun(1, func() {
+			if _, err := r.marks(1, r.Log.Last); err != nil {
+				t.Fatal(err)
+			}
+		})
+		found := testing.AllocsPerRun(1, func() {
+			if _, err := r.around(store.Place{RV: "5000"}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if found > 4*all {
+			t.Errorf("%.0f allocations, and %.0f to read all", found, all)
+		}
+	})
+}
