@@ -172,7 +172,7 @@ func (e *endpoint) answer(a *answer, r *http.Request) error {
 			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes none", name, r.URL.Path)
 		case !slices.Contains(route.parameters, name):
 			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes %s", name, r.URL.Path, strings.Join(route.parameters, ", "))
-		case len(values[name]) > 1 && name != "key" && name != "value" && !(name == "name" && r.URL.Path == "/v1/log"):
+		case len(values[name]) > 1 && name != "key" && name != "value" && (name != "name" || r.URL.Path != "/v1/log"):
 			return refuse(http.StatusBadRequest, "parameter %q is given %d times, want it once", name, len(values[name]))
 		}
 	}

@@ -103,9 +103,9 @@ func (l *logScope) change(c ...store.Change) {
 	must(l.T, errors.Join(l.s.Apply(store.Batch{RV: fmt.Sprint(l.rv), Changes: c}), l.s.Flush(l.Context())))
 }
 
-// TestWipedWhileAllIsRead reads all of a log in parts. The scope is wiped and listed again
-// while the first part is read, and changes as often. No state is that of another object,
-// and what follows is not the other log.
+// TestWipedWhileAllIsRead reads all of a log in parts. The scope is wiped and listed
+// again while the first part is read, and changes as often. No state is that of another
+// object, and what follows is not the other log.
 func TestWipedWhileAllIsRead(t *testing.T) {
 	l := newLogScope(t, store.History{Bytes: 64 << 20, Age: -1})
 	l.putBig(0) // does not change again: what follows is looked through for it

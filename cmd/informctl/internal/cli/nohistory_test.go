@@ -19,16 +19,7 @@ func TestWithoutHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	leases := store.Scope{Resource: "leases.coordination.k8s.io", Kind: coordinationv1.SchemeGroupVersion.WithKind("Lease")}
 	for _, rv := range []string{"10", "11", "12"} {
-		db, err := bolt.Open(path, bolt.Options{History: store.History{Bytes: -1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "one", UID: "1", ResourceVersion: rv}}
-		lease.Spec.HolderIdentity = ptr.To("holder-" + rv)
-		fillScopeAt(t, db, nil, leases, rv, lease)
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		renewed(t, path, leases, store.History{Bytes: -1}, rv)
 	}
 	const none = "no history is kept of it; informctl run --history leases.coordination.k8s.io=24h keeps one\n"
 	for args, want := range map[string]said{
@@ -43,5 +34,35 @@ func TestWithoutHistory(t *testing.T) {
 		if got.Code != want.Code || !strings.Contains(got.Out, want.Out) || !strings.Contains(got.Err, want.Err) {
 			t.Errorf("%s: exit code %d\n%s%swant %+v", args, got.Code, got.Out, got.Err, want)
 		}
+	}
+}
+
+// TestHistoryTurnedOff checks that history says of the last change that it does not know
+// to what, when later changes are left out.
+func TestHistoryTurnedOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	leases := store.Scope{Resource: "leases.coordination.k8s.io", Kind: coordinationv1.SchemeGroupVersion.WithKind("Lease")}
+	for _, rv := range []string{"10", "11"} {
+		renewed(t, path, leases, store.History{}, rv)
+	}
+	renewed(t, path, leases, store.History{Bytes: -1}, "12")
+	got := say(t.Context(), "history", "leases", "--db", path)
+	if got.Code != 0 || !strings.Contains(got.Out, "not known any more") {
+		t.Errorf("exit code %d\n%s%s", got.Code, got.Out, got.Err)
+	}
+}
+
+// renewed makes a file with a lease, or changes the lease.
+func renewed(t *testing.T, path string, leases store.Scope, history store.History, rv string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{History: history})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "one", UID: "1", ResourceVersion: rv}}
+	lease.Spec.HolderIdentity = ptr.To("holder-" + rv)
+	fillScopeAt(t, db, nil, leases, rv, lease)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

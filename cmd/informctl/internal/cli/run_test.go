@@ -261,9 +261,9 @@ func TestRunAll(t *testing.T) {
 		"later":      {[]string{"--exclude", "wheels.example.com"}, 0, nil, "pods"},
 		"unknown":    {[]string{"--exclude", "wheels"}, 1, []string{`informctl: --exclude: the server has no resource "wheels"; one that comes later is named with its group`}, ""},
 		"a history":  {[]string{"--history", "24h,po=1h,wheels.example.com=off"}, 0, nil, "pods"},
-		"a history of nothing": {[]string{"--history", "wheels=1h"}, 1, []string{
+		"a history of nothing": {[]string{"--history", "wheels=1h"}, 0, []string{
 			"informctl: --history wheels: no such resource is followed; name it as in pods=24h or deployments.apps=24h",
-		}, ""},
+		}, "pods"},
 		"nothing":     {[]string{"--exclude", "po", "--exclude", "secrets"}, 1, []string{"informctl: there is nothing to follow"}, ""},
 		"a namespace": {[]string{"-n", "default"}, 0, nil, "pods       default"},
 	} {

@@ -41,7 +41,8 @@ var eventCounts = []string{"count", "deprecatedCount", "deprecatedLastTimestamp"
 
 // PartOf returns the part of an object that fields are of, if all of them are of one that
 // controllers write again and again: "status", also with a new generation, or the "count"
-// of an Event. Else it is "".
+// of an Event. Else it is "", and where an element of a list without keys differs:
+// several of such differences are not those of one.
 func PartOf(resource string, fields []ChangedField) (part string) {
 	isEvent := resource == "events" || resource == "events.events.k8s.io"
 	for _, f := range fields {
@@ -52,13 +53,16 @@ func PartOf(resource string, fields []ChangedField) (part string) {
 		case isEvent && slices.ContainsFunc(eventCounts, func(name string) bool { return isAt(name, f.Path) }):
 			of = "count"
 		}
-		if of == "" || part != "" && part != of {
+		if of == "" || part != "" && part != of || placed.MatchString(f.Path) {
 			return ""
 		}
 		part = of
 	}
 	return part
 }
+
+// placed matches a path through an element of a list that has no key.
+var placed = regexp.MustCompile(`\[\d+\]`)
 
 // isAt reports whether a field is at a path or below it.
 func isAt(path, field string) bool {

@@ -25,6 +25,15 @@ type answers struct {
 
 func (a *answers) asks() string { return a.flag }
 
+// restart forgets all objects.
+func (a *answers) restart() {
+	a.asked.Store(0)
+	a.having.Store(0)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.misfits, a.texts, a.first, a.err = 0, 0, source.Item{}, nil
+}
+
 // misfit counts an object that has no value because of an error.
 func (a *answers) misfit(i source.Item, err error) { a.count(i, &a.misfits, err) }
 
@@ -55,7 +64,7 @@ func (a *answers) verdict() (note string, err error) {
 	switch {
 	case n == 0:
 		return "", nil
-	case n == asked, a.texts > 0 && a.having.Load() == 0:
+	case a.having.Load() == 0 && (n == asked || a.texts > 0):
 		return "", a.first.Wrap(fmt.Errorf("%s: %w", a.flag, a.err))
 	}
 	return fmt.Sprintf("%d of %d objects count as ones without %s that %s asks for, as %v", n, asked, a.noun, a.flag, a.first.Wrap(a.err)), nil

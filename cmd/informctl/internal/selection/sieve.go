@@ -100,6 +100,16 @@ func (s *Sieve) Complete(cmd *cobra.Command, text *SieveFlags, f *Filter, now ti
 	return nil
 }
 
+// Restart forgets which objects were asked, since they will be asked again.
+func (s *Sieve) Restart() {
+	for _, r := range s.Fields {
+		r.restart()
+	}
+	if s.Where != nil {
+		s.Where.restart()
+	}
+}
+
 // verdicts returns what a user should know about the conditions after the last object,
 // and the error of the first that makes sense of no object.
 func (s *Sieve) verdicts() (notes []string, err error) {

@@ -144,6 +144,9 @@ func (c *computed) reads() []string { return c.paths }
 // textsOf returns the values that the result of an expression has. A result without any,
 // because it is neither a scalar nor a list of scalars, is an error.
 func textsOf(out ref.Val) (texts []string, err error) {
+	if optional, is := out.(*types.Optional); is && optional.HasValue() {
+		out = optional.GetValue()
+	}
 	elements := []ref.Val{out}
 	if list, ok := out.(traits.Lister); ok {
 		elements = nil

@@ -38,6 +38,15 @@ func ParseCondition(text string, now time.Time, others ...string) (*Condition, e
 	return &Condition{expression: e}, nil
 }
 
+// restart forgets all objects.
+func (c *Condition) restart() {
+	for _, n := range []*atomic.Int64{&c.asked, &c.lacking, &c.failing} {
+		n.Store(0)
+	}
+	c.missing.Store(nil)
+	c.wrong.Store(nil)
+}
+
 // matches evaluates the expression. It is safe for concurrent use. Its error ends the
 // command.
 func (c *Condition) matches(obj runtime.Object) (bool, error) {

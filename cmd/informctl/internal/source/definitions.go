@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,6 +98,8 @@ func (d *Database) deletedDefinitions(choose func(*unstructured.Unstructured) bo
 		last := map[string]store.Entry{}
 		for e, err := range v.Changes(context.Background(), log, time.Time{}, store.LogFilter{}, false) {
 			switch {
+			case errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage) || errors.Is(err, store.ErrCorrupt):
+				return nil // none is known: the columns are not worth an error
 			case err != nil:
 				return err
 			case e.New != nil:

@@ -128,6 +128,8 @@ func (v *View) Changes(ctx context.Context, state store.LogState, since time.Tim
 			case err != nil:
 				yield(e, err)
 				return
+			case e.Mark != nil && state.Last.IsZero():
+				continue // of a history that was rewound, and is not listed again yet
 			case e.Mark != nil && !follow && e.Mark.Lineage != state.Last.Lineage:
 				yield(e, store.ErrLineage) // its marks may never get so far
 				return

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 // what cannot be read.
 func (o *options) find(ctx context.Context, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
 	for _, from := range o.attempts(historians) {
+		o.selection.Sieve.Restart()
 		all, err := o.findSince(ctx, from, historians, unread)
 		if err != nil {
 			return nil, err
@@ -41,7 +43,8 @@ func (o *options) find(ctx context.Context, historians []*historian, unread *sou
 func (o *options) attempts(historians []*historian) (from []time.Time) {
 	var first, last time.Time
 	for _, h := range historians {
-		if log, err := h.view.History(); err == nil && o.tail > 0 { // else read says it
+		// An error is that of read, too. A scope in memory may have no log yet.
+		if log, err := h.view.History(); err == nil && o.tail > 0 && !log.Begins.IsZero() {
 			if first.IsZero() || log.Begins.Before(first) {
 				first = log.Begins
 			}
@@ -56,7 +59,7 @@ func (o *options) attempts(historians []*historian) (from []time.Time) {
 	if o.from.After(first) {
 		first = o.from
 	}
-	for ago := time.Minute; last.Add(-ago).After(first); ago *= 8 {
+	for ago := time.Second; !first.IsZero() && ago < math.MaxInt64/8 && last.Add(-ago).After(first); ago *= 8 {
 		from = append(from, last.Add(-ago))
 	}
 	return append(from, o.from)

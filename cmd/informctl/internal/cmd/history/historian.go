@@ -143,6 +143,7 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 			}
 		}
 	}
+	out.unknown = !known && out.Change == "updated"
 	if c.New != nil && known {
 		out.Managers = managers(states[0], states[1])
 	}

@@ -33,6 +33,7 @@ type loggedChange struct {
 	scope *source.View
 	from  string // the resource version of the state before
 
+	unknown bool      // a state of an update is not known any more
 	isNoise bool      // an update of nothing but what objectdiff.IsNoise knows
 	part    string    // as objectdiff.PartOf returns it, of an update
 	count   int       // how many changes it is, 0 if another one is for it
@@ -121,6 +122,9 @@ func (c loggedChange) cells(all bool, now time.Time) []any {
 	changes := strings.Join(texts, ", ")
 	if c.count > 1 {
 		changes = strings.TrimSuffix(fmt.Sprintf("%d updates of %s: %s", c.count, c.part, changes), ": ")
+	}
+	if c.unknown {
+		changes = "not known any more"
 	}
 	name := c.Resource + " " + c.Name
 	if c.Namespace != "" {

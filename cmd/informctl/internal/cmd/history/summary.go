@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ func (o *options) noteSummary(historians []*historian) {
 func beginnings(historians []*historian) (parts []string) {
 	var without, late []store.Scope
 	var last time.Time
+	isKept := slices.ContainsFunc(historians, func(h *historian) bool { return h.log != nil && !source.HasNoHistory(*h.log) })
 	for _, h := range historians {
 		if h.log == nil {
 			continue
@@ -38,7 +40,7 @@ func beginnings(historians []*historian) (parts []string) {
 			begins = h.log.Begins
 		}
 		switch {
-		case source.HasNoHistory(*h.log) && len(historians) > 1 && resources.IsFrequent(h.view.Info.Scope.Resource):
+		case source.HasNoHistory(*h.log) && isKept && resources.IsFrequent(h.view.Info.Scope.Resource):
 		case source.HasNoHistory(*h.log):
 			without = append(without, h.view.Info.Scope)
 		case !h.o.from.IsZero() && h.o.from.Before(begins):
@@ -51,6 +53,8 @@ func beginnings(historians []*historian) (parts []string) {
 	switch {
 	case len(without) == 1:
 		parts = append(parts, fmt.Sprintf("%s: %s", without[0], source.NoHistory(without[0])))
+	case len(without) > 1 && resources.IsFrequent(without[0].Resource):
+		parts = append(parts, fmt.Sprintf("%s and %d others: %s", without[0], len(without)-1, source.NoHistory(without[0])))
 	case len(without) > 1:
 		parts = append(parts, fmt.Sprintf("%d resources have no log yet", len(without)))
 	}

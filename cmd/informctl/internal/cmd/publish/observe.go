@@ -18,8 +18,9 @@ import (
 
 // observed is what a cluster asks a publisher about.
 type observed struct {
-	db     atomic.Pointer[postgres.DB]   // nil until it was reached
-	scopes atomic.Pointer[[]store.Scope] // what is to be published; nil until the server was reached
+	db atomic.Pointer[postgres.DB] // nil until it was reached
+	// scopes are to be published; nil until the server was reached.
+	scopes atomic.Pointer[[]store.Scope]
 }
 
 // answers returns what a cluster is answered. Of two publishers, both are ready if one of

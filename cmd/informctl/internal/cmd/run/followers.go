@@ -59,7 +59,10 @@ func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (
 	for i, collection := range c.collections {
 		scopes[i] = collection.Scope
 	}
-	if err := o.history.check(scopes, o.All); err != nil {
+	switch unknown, err := o.history.check(scopes); {
+	case unknown && o.All: // it may come later
+		o.env.Note("%s", err)
+	case err != nil:
 		return nil, err
 	}
 	for _, collection := range c.collections {

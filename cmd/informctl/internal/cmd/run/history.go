@@ -69,14 +69,23 @@ func parseHistory(text string) (h history, err error) {
 // ofScope returns the history of a scope. What changes all the time and says little has
 // none unless it is named, or served: watches and lists are made of it.
 func (h history) ofScope(s store.Scope, isServed bool) store.History {
-	i := slices.IndexFunc(h.of, func(one ofOne) bool { return resources.Is(s, one.name) })
-	switch {
+	switch i := h.named(s); {
 	case i >= 0:
 		return h.of[i].History
 	case resources.IsFrequent(s.Resource) && !isServed:
 		return store.History{Bytes: -1}
 	}
 	return h.each
+}
+
+// named returns the index of the name that means a scope; -1 if there is none. A name
+// with a group is before one without.
+func (h history) named(s store.Scope) int {
+	with := slices.IndexFunc(h.of, func(one ofOne) bool { return strings.Contains(one.name, ".") && resources.Is(s, one.name) })
+	if with >= 0 {
+		return with
+	}
+	return slices.IndexFunc(h.of, func(one ofOne) bool { return resources.Is(s, one.name) })
 }
 
 // off returns what says that something has no history, "" if nothing does.
@@ -92,24 +101,21 @@ func (h history) off() string {
 	return ""
 }
 
-// check returns an error for a name that means no scope or one that another name means,
-// too. If more may come, a name with a group may mean one of those.
-func (h history) check(scopes []store.Scope, more bool) error {
-	named := map[string]string{} // by ID
-	for _, one := range h.of {
-		isThere := more && strings.Contains(one.name, ".")
+// check returns an error for a name that another one means, too, and for the first one
+// that means no scope. unknown is set for the latter.
+func (h history) check(scopes []store.Scope) (unknown bool, err error) {
+	for i, one := range h.of {
+		isThere, isUsed := false, false
 		for _, s := range scopes {
-			if !resources.Is(s, one.name) {
-				continue
-			}
-			if other, isNamed := named[s.ID()]; isNamed {
-				return fmt.Errorf("--history: %s and %s are the same resource", other, one.name)
-			}
-			named[s.ID()], isThere = one.name, true
+			isThere = isThere || resources.Is(s, one.name)
+			isUsed = isUsed || h.named(s) == i
 		}
-		if !isThere {
-			return fmt.Errorf("--history %s: no such resource is followed; name it as in pods=24h or deployments.apps=24h", one.name)
+		switch {
+		case !isThere:
+			unknown, err = true, fmt.Errorf("--history %s: no such resource is followed; name it as in pods=24h or deployments.apps=24h", one.name)
+		case !isUsed:
+			return false, fmt.Errorf("--history %s: another name means the same resource, too", one.name)
 		}
 	}
-	return nil
+	return unknown, err
 }

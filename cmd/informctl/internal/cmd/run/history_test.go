@@ -70,20 +70,27 @@ func TestHistoryOf(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"24h,po=1h,events=off":        "",
-		"pod=1h,pods=2h":              "pod and pods are the same",
+		"pod=1h,pods=2h":              "pods: another name means the same",
+		"po=1h,pods.v1=2h":            "po: another name means the same",
 		"widgets=1h":                  "widgets: no such resource is followed",
-		"widgets.example.com=1h":      "",
+		"widgets.example.com=1h":      "widgets.example.com: no such resource is followed",
 		"widgets.example.com=1h,po=1": "write RESOURCE=AGE",
 	} {
 		h, err := parseHistory(text)
 		if err == nil {
-			err = h.check([]store.Scope{pods, nodes, events}, true)
+			_, err = h.check([]store.Scope{pods, nodes, events})
 		}
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	if h, _ := parseHistory("widgets.example.com=1h"); h.check([]store.Scope{pods}, false) == nil {
-		t.Error("a resource that is not followed is accepted")
+	h, err = parseHistory("events=1h,events.events.k8s.io=2h")
+	newer := scope("events.events.k8s.io", "Event")
+	newer.Kind.Group = "events.k8s.io"
+	if _, checkErr := h.check([]store.Scope{events, newer}); err != nil || checkErr != nil {
+		t.Error(err, checkErr)
+	}
+	if one, two := h.ofScope(events, false).Age, h.ofScope(newer, false).Age; one != time.Hour || two != 2*time.Hour {
+		t.Errorf("events have %s, the newer ones %s", one, two)
 	}
 }

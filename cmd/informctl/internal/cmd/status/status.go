@@ -113,8 +113,11 @@ func (o *options) noteSummary(statuses []informer.Status) {
 		}
 		wrong++
 		state := health.State(s)
-		if strings.HasPrefix(state, "listing, ") {
+		switch {
+		case strings.HasPrefix(state, "listing, "):
 			state = "listing"
+		case state == "caught up": // and yet something is wrong
+			state = health.Wrong(s, o.env.Now())
 		}
 		if of[state]++; of[state] == 1 {
 			states = append(states, state)
