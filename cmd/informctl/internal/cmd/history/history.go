@@ -59,7 +59,8 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 		Long: cmdutil.Describe(`Print what was changed, by whom, and from which value to which, newest last.
 
 The file has a log of its last changes: by default of an hour and 32 MiB for each
-resource, deletions longer than the rest. It is the same before and after a restart. A
+resource, deletions longer than the rest, and nothing of leases and events unless run
+serves the file or --history names them. It is the same before and after a restart. A
 time is that at which the change was written, up to a second after it was made; an
 interval means that it was made while nobody looked, and caught up on. Changes of one
 object within the same second may be shown as one.
@@ -128,7 +129,7 @@ process that keeps the file is there.`),
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 	flags.StringArrayVar(&o.onlyTexts, "only", nil, "Only updates of these fields: `PATHS` as CHANGES has them, separated by commas.")
 	flags.StringArrayVar(&o.excludedTexts, "exclude", nil, "Without these fields, and updates of nothing else: `PATHS` as CHANGES has them, separated by commas.")
-	flags.IntVar(&o.tail, "tail", 0, "Only the newest changes, so many of them.")
+	flags.IntVar(&o.tail, "tail", 0, "Only the newest changes, so many of them. What is before the first one is in no line.")
 	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: "+strings.Join(printer.PlainFormats, ", ")+".")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
 	complete.Objects(&o.selection, cmd, printer.PlainFormats...)
