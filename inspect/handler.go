@@ -60,11 +60,11 @@ func (s several) Backend() store.Backend          { return s.backend }
 // route handles one path.
 type route struct {
 	serve      func(*endpoint, *answer, question) error
-	parameters []string
+	parameters []string // those with ... may be repeated
 }
 
 // objects are the parameters that say which objects are asked for.
-var objects = []string{"scope", "namespace", "selector", "key", "index", "value", "limit", "after", "secrets", "notOlderThan"}
+var objects = []string{"scope", "namespace", "selector", "key...", "index", "value...", "limit", "after", "secrets", "notOlderThan"}
 
 const (
 	maxReading, maxFollowing, maxCopying = 4, 64, 1
@@ -94,10 +94,10 @@ func NewHandler(source Source) http.Handler {
 			"/v1/index":     {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets", "notOlderThan"}},
 			"/v1/changes":   {(*endpoint).serveChanges, []string{"scope", "since", "initial", "namespace", "selector", "old", "bookmarks", "secrets"}},
 			"/v1/history":   {(*endpoint).serveHistory, []string{"scope"}},
-			"/v1/log":       {(*endpoint).serveLog, []string{"scope", "after", "since", "namespace", "name", "secrets"}},
+			"/v1/log":       {(*endpoint).serveLog, []string{"scope", "after", "since", "namespace", "name...", "secrets"}},
 			"/v1/keys":      {(*endpoint).serveKeys, objects},
-			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets", "notOlderThan"}},
-			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key", "notOlderThan"}},
+			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key...", "have", "secrets", "notOlderThan"}},
+			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key...", "notOlderThan"}},
 			"/v1/snapshot":  {(*endpoint).serveSnapshot, nil},
 		},
 	}
@@ -167,12 +167,14 @@ func (e *endpoint) answer(a *answer, r *http.Request) error {
 		return refuse(http.StatusBadRequest, "parameters cannot be read: %v", err)
 	}
 	for name := range values {
+		i := slices.IndexFunc(route.parameters, func(p string) bool { return strings.TrimSuffix(p, "...") == name })
 		switch {
-		case !slices.Contains(route.parameters, name) && len(route.parameters) == 0:
+		case i < 0 && len(route.parameters) == 0:
 			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes none", name, r.URL.Path)
-		case !slices.Contains(route.parameters, name):
-			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes %s", name, r.URL.Path, strings.Join(route.parameters, ", "))
-		case len(values[name]) > 1 && name != "key" && name != "value" && (name != "name" || r.URL.Path != "/v1/log"):
+		case i < 0:
+			known := strings.ReplaceAll(strings.Join(route.parameters, ", "), "...", "")
+			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes %s", name, r.URL.Path, known)
+		case len(values[name]) > 1 && !strings.HasSuffix(route.parameters[i], "..."):
 			return refuse(http.StatusBadRequest, "parameter %q is given %d times, want it once", name, len(values[name]))
 		}
 	}

@@ -38,18 +38,18 @@ type Appender struct {
 	w *content.Writer
 	c Capture
 	Options
-	stored  string // the stored resource version before the commit
-	was     string // the same; "" if a list has led to what the commit writes
-	bound   int64
-	done    uint64 // entries up to this order are in the log already
-	cut     bool   // only deletions are logged
-	listed  bool   // the commit contains a list, or a part of it
-	known   uint64 // departures up to this number are in the log already
-	entries []noted
+	stored   string // the stored resource version before the commit
+	was      string // the same; "" if a list has led to what the commit writes
+	bound    int64
+	done     uint64 // entries up to this order are in the log already
+	cut      bool   // only deletions are logged
+	listed   bool   // the commit contains a list, or a part of it
+	known    uint64 // departures up to this number are in the log already
+	entries  []noted
+	unlogged int // changes that the log has no room for
 
 	Departed int    // departed objects among the entries
 	Dropped  int    // departed objects that exceeded the bound
-	Unlogged int    // changes that the log has no room for
 	Held     uint64 // see trimLog
 }
 
@@ -109,11 +109,11 @@ func (lw *Appender) Note(e *overlay.Entry, stored *record.Header, was content.Be
 	case departs == 0 && lw.isSame(e, stored, was):
 		return nil
 	case departs == 0 && lw.cut:
-		lw.Unlogged++
+		lw.unlogged++
 		return nil
 	}
 	if lw.bound == 0 && departs == 0 {
-		lw.Unlogged++
+		lw.unlogged++
 		return nil
 	}
 	if p, ok := lw.Finals[e]; ok && departs != 0 && !IsAnother(lw.Seal, e.Key, was.Header, e.Before) {
@@ -197,7 +197,7 @@ func (lw *Appender) End() error {
 	// A list has a mark even if it has changed nothing: a client that was ahead of it may
 	// have what it has not.
 	isDue := begins && !lw.Loading && !c.listing && !c.frozen || lw.listed && !c.listing
-	isEmpty := len(lw.entries) == 0 && lw.Unlogged == 0 && !isDue
+	isEmpty := len(lw.entries) == 0 && lw.unlogged == 0 && !isDue
 	leaves := lw.leaves()
 	if isEmpty && !leaves {
 		return lw.trim()
@@ -263,9 +263,9 @@ func (lw *Appender) End() error {
 	if err := put(block); err != nil {
 		return err
 	}
-	if lw.Unlogged > 0 {
+	if lw.unlogged > 0 {
 		l.Full, l.Cut, l.Thinned = l.Last, l.Last, l.Bytes
-		l.Unlogged += uint64(lw.Unlogged)
+		l.Unlogged += uint64(lw.unlogged)
 	}
 	return lw.trimLog(b, first, appended)
 }
@@ -303,7 +303,7 @@ func (lw *Appender) fit() {
 	left := func(n noted) bool {
 		size -= int64(n.Size())
 		lw.w.Manifest.Log.Dropped++
-		lw.Unlogged++
+		lw.unlogged++
 		return true
 	}
 	lw.entries = slices.DeleteFunc(lw.entries, func(n noted) bool {
