@@ -28,14 +28,6 @@ func Some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxSuggested], ", "), len(names)-maxSuggested)
 }
 
-// Each lists names of which the same is said.
-func Each(names []string) string {
-	if len(names) == 1 {
-		return names[0]
-	}
-	return Some(names) + ", each"
-}
-
 // closest returns the names in the order of the steps from a name to them.
 func closest(name string, names []string) []string {
 	steps := func(to string) int {

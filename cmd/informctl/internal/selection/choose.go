@@ -188,20 +188,14 @@ func (o *Options) Open(db *source.Database, infos []store.Info, unread *source.U
 // noteUnready says which scopes are left out since their first list is not complete, and
 // which are to be listed again: one line for all of which it is the same.
 func (o *Options) noteUnready(left []string, views []*source.View) {
-	if len(left) > 0 {
-		o.Env.Note("%s: left out, its first list is not complete; %s", cmdutil.Each(left), cmdutil.Completes)
+	var said cmdutil.Alike
+	for _, scope := range left {
+		said.Add("left out, its first list is not complete; "+cmdutil.Completes, scope)
 	}
-	var reasons []string
-	of := map[string][]string{}
 	for _, v := range views {
 		if cp := v.Info.Checkpoint; cp.RV == "" && !source.IsGone(v.Info) {
-			if of[cp.Reason] == nil {
-				reasons = append(reasons, cp.Reason)
-			}
-			of[cp.Reason] = append(of[cp.Reason], v.Info.Scope.String())
+			said.Add("to be listed again, so objects may be missing or old: "+cp.Reason, v.Info.Scope.String())
 		}
 	}
-	for _, reason := range reasons {
-		o.Env.Note("%s: to be listed again, so objects may be missing or old: %s", cmdutil.Each(of[reason]), reason)
-	}
+	said.Note(o.Env)
 }

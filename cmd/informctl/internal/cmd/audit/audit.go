@@ -148,20 +148,20 @@ func run(ctx context.Context, o *options) (differs bool, err error) {
 func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Database, srv *cluster.Server, info store.Info, all *summary) error {
 	switch {
 	case !info.Complete:
-		all.add("left out, its first list is not complete; "+cmdutil.Completes, info)
+		all.said.Add("left out, its first list is not complete; "+cmdutil.Completes, info.Scope.String())
 		return nil
 	case info.Checkpoint.RV == "":
-		all.add("left out, it is to be listed again: "+info.Checkpoint.Reason, info)
+		all.said.Add("left out, it is to be listed again: "+info.Checkpoint.Reason, info.Scope.String())
 		return nil
 	case info.Scope.Cluster == "":
-		all.add("it names no cluster, so it is compared with whichever answers", info)
+		all.said.Add("it names no cluster, so it is compared with whichever answers", info.Scope.String())
 	}
 	collection, c, why, err := auditSource(srv, info)
 	if err != nil {
 		return err
 	}
 	if why != "" {
-		all.add("content is not compared: "+why, info)
+		all.said.Add("content is not compared: "+why, info.Scope.String())
 	}
 	s, err := db.File.Open(info.Scope, store.Options{Codec: c})
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 type summary struct {
 	findings int
 	compared []compared
-	reasons  []string            // what scopes are left out for or not compared by
-	of       map[string][]string // the scopes of each reason
+	said     cmdutil.Alike // what scopes are left out for, or not compared by
 }
 
 // compared is a scope with what has come out.
@@ -23,22 +22,9 @@ type compared struct {
 	audit.Result
 }
 
-// add says something of a scope.
-func (s *summary) add(reason string, info store.Info) {
-	if s.of == nil {
-		s.of = map[string][]string{}
-	}
-	if s.of[reason] == nil {
-		s.reasons = append(s.reasons, reason)
-	}
-	s.of[reason] = append(s.of[reason], info.Scope.String())
-}
-
 // note prints one line for each reason and one for all that was compared.
 func (s *summary) note(e cmdutil.Env) {
-	for _, reason := range s.reasons {
-		e.Note("%s: %s", cmdutil.Each(s.of[reason]), reason)
-	}
+	s.said.Note(e)
 	var total audit.Result
 	objects := 0
 	for _, c := range s.compared {
