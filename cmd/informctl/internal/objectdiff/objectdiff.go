@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/internal/secret"
@@ -85,10 +86,14 @@ func (c Comparison) Fields(isSecret bool, a, b runtime.Object) ([]Field, error) 
 }
 
 // copied returns a copy of an object whose metadata and fields can be set. It shares what
-// is below them where the object is of a Go type.
+// is below them.
 func copied(obj runtime.Object) runtime.Object {
-	if _, isMap := obj.(runtime.Unstructured); isMap {
-		return obj.DeepCopyObject()
+	if u, isMap := obj.(*unstructured.Unstructured); isMap {
+		content := maps.Clone(u.Object)
+		if metadata, ok := content["metadata"].(map[string]any); ok {
+			content["metadata"] = maps.Clone(metadata)
+		}
+		return &unstructured.Unstructured{Object: content}
 	}
 	out := reflect.New(reflect.TypeOf(obj).Elem())
 	out.Elem().Set(reflect.ValueOf(obj).Elem())

@@ -14,25 +14,15 @@ import (
 func (o *options) find(ctx context.Context, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
 	for _, from := range o.attempts(historians) {
 		o.selection.Sieve.Restart()
-		all, err := o.findSince(ctx, from, historians, unread)
-		if err != nil {
+		if found, err = o.findSince(ctx, from, historians, unread); err != nil {
 			return nil, err
 		}
-		o.noise = 0
-		found = o.withoutNoise(all)
-		begin := 0
-		if o.tail > 0 {
-			begin = o.tailOf(found)
-		}
-		if begin > 0 {
+		if begin := o.tailOf(found); begin > 0 {
 			found = found[begin:]
-			earlier, _ := slices.BinarySearchFunc(all, found[0].Time, func(c loggedChange, t time.Time) int { return c.Time.Compare(t) })
-			o.noise = 0
-			o.withoutNoise(all[earlier:])
 			break
 		}
 	}
-	if o.folds() {
+	if found = o.withoutNoise(found); o.folds() {
 		found = folded(found)
 	}
 	return found, nil
@@ -41,10 +31,13 @@ func (o *options) find(ctx context.Context, historians []*historian, unread *sou
 // attempts returns the times from which on changes are looked for, one after the other
 // until there are enough: the newest changes of a long log are found without all of it.
 func (o *options) attempts(historians []*historian) (from []time.Time) {
+	if o.tail == 0 {
+		return []time.Time{o.from}
+	}
 	var first, last time.Time
 	for _, h := range historians {
 		// An error is that of read, too. A scope in memory may have no log yet.
-		if log, err := h.view.History(); err == nil && o.tail > 0 && !log.Begins.IsZero() {
+		if log, err := h.view.History(); err == nil && !log.Begins.IsZero() {
 			if first.IsZero() || log.Begins.Before(first) {
 				first = log.Begins
 			}

@@ -26,20 +26,28 @@ func (o *options) withoutNoise(found []loggedChange) []loggedChange {
 	return left
 }
 
-// tailOf returns the index from which on as many changes follow as --tail says, once they
-// are folded; 0 if there are not more.
+// tailOf returns the index of the change with which as many lines begin as --tail says; 0
+// if there are not more, or no bound.
 func (o *options) tailOf(found []loggedChange) int {
+	if o.tail == 0 {
+		return 0
+	}
 	next := map[object]int{} // the index of the next change of each object
-	lines := 0
+	first, lines := len(found), 0
 	for i := range slices.Backward(found) {
-		of := found[i].object()
-		after, isKnown := next[of]
-		if next[of] = i; isKnown && o.folds() && found[i].goesOnAs(&found[after]) {
+		if o.isBrief() && found[i].isNoise {
 			continue
 		}
-		if lines++; lines > o.tail {
-			return i + 1
+		of := found[i].object()
+		after, isKnown := next[of]
+		next[of] = i
+		if goesOn := isKnown && o.folds() && found[i].goesOnAs(&found[after]); !goesOn {
+			lines++
 		}
+		if lines > o.tail {
+			return first
+		}
+		first = i
 	}
 	return 0
 }

@@ -47,7 +47,7 @@ func (o owner) isNamedBy(ref metav1.OwnerReference) bool {
 // used by one goroutine, except add.
 type ownership struct {
 	owner  owner
-	within func(namespace string) bool
+	within store.LogFilter
 
 	mu sync.Mutex // protects the fields below
 	// owners are those that any known state of an object names.
@@ -63,7 +63,7 @@ type ownership struct {
 // only, too.
 func (o *options) findOwned(ctx context.Context, db *source.Database) (sets.Set[types.UID], error) {
 	found := &ownership{
-		owner: *o.owner, within: o.selection.Filter.IsWithin,
+		owner: *o.owner, within: store.LogFilter{Namespace: o.selection.Filter.Namespace},
 		owners: map[types.UID][]types.UID{}, held: sets.New[types.UID](), named: sets.New[types.UID](),
 	}
 	ofOwner, err := db.Find(o.owner.resource)
@@ -121,7 +121,7 @@ func (w *ownership) readScope(ctx context.Context, v *source.View, isOwner bool)
 	if err != nil {
 		return err
 	}
-	items := slices.DeleteFunc(source.AppendItems(nil, v, keys), func(i source.Item) bool { return !w.within(i.Namespace) })
+	items := slices.DeleteFunc(source.AppendItems(nil, v, keys), func(i source.Item) bool { return !w.within.Matches(i.Key()) })
 	for part, err := range source.InParts(items, source.Record) {
 		if err != nil {
 			return err
@@ -143,14 +143,11 @@ func (w *ownership) readLog(ctx context.Context, v *source.View, isOwner bool) e
 	}
 	var items []source.Item
 	var states []store.Entry
-	for e, err := range v.Changes(ctx, log, time.Time{}, store.LogFilter{}, false) {
+	for e, err := range v.Changes(ctx, log, time.Time{}, w.within, false) {
 		if err != nil {
 			return err
 		}
 		i := source.NewItem(v, e.Key)
-		if !w.within(i.Namespace) {
-			continue
-		}
 		for _, state := range []*store.Version{e.Old, e.New, e.Short} {
 			if state == nil {
 				continue
