@@ -52,11 +52,7 @@ func (r *relist) Stage(entries []*overlay.Entry, first bool) error {
 				}
 				continue
 			}
-			v, err := encodeStaged(e, s.codec.ID(), packed[i])
-			if err != nil {
-				return err
-			}
-			if err := b.Put([]byte(e.Key), v); err != nil {
+			if err := b.Put([]byte(e.Key), encodeStaged(e, s.codec.ID(), packed[i])); err != nil {
 				return err
 			}
 		}
@@ -66,14 +62,11 @@ func (r *relist) Stage(entries []*overlay.Entry, first bool) error {
 
 // A staged entry is the length of its header, its header and its record. Its dictionary
 // and its data key may be missing in the file, because only this process reads it.
-func encodeStaged(e *overlay.Entry, codecID byte, p record.Packed) ([]byte, error) {
-	head, err := e.Stored(p).Encode(e.Key)
-	if err != nil {
-		return nil, err
-	}
+func encodeStaged(e *overlay.Entry, codecID byte, p record.Packed) []byte {
+	head := e.Stored(p).Encode(e.Key)
 	b := binary.AppendUvarint(nil, uint64(len(head)))
 	b = append(b, head...)
-	return append(b, p.Record(codecID).Encode(e.Key)...), nil
+	return append(b, p.Record(codecID).Encode(e.Key)...)
 }
 
 func (r *relist) decodeStaged(key string, b []byte) (*overlay.Entry, error) {

@@ -149,14 +149,10 @@ func (lw *Appender) Note(e *overlay.Entry, stored *record.Header, was content.Be
 // before gives an entry of the log the state before, which was not in the file.
 func (lw *Appender) before(n *noted, e *overlay.Entry) error {
 	p := lw.Befores[e]
-	head, err := e.Before.Stored(p).Encode(e.Key)
-	if err != nil {
-		return err
-	}
 	if err := lw.w.Use(p.Dictionary); err != nil {
 		return err
 	}
-	n.Header, n.Record = head, p.Record(lw.Codec).Encode(e.Key)
+	n.Header, n.Record = e.Before.Stored(p).Encode(e.Key), p.Record(lw.Codec).Encode(e.Key)
 	return nil
 }
 

@@ -3,6 +3,7 @@
 package content
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/go-logr/logr"
@@ -36,6 +37,9 @@ type Writer struct {
 	lastDictionary   uint64 // the last one that is known to be in the file
 	hasNew           bool   // a dictionary was written
 	recounts         bool   // a damaged record was overwritten
+
+	appends bool              // see Append
+	ends    map[string][]byte // the last keys of the indexes whose keys were in order so far
 }
 
 // NewWriter returns a Writer of a scope's bucket. The errors are those of damage.
@@ -56,7 +60,24 @@ func NewWriter(id string, scope *bbolt.Bucket, o Options) (*Writer, error) {
 const fillOfList = 0.95
 
 // Append tells that new keys follow those that are there, as in a server's list.
-func (w *Writer) Append() { w.headers.FillPercent, w.objects.FillPercent = fillOfList, fillOfList }
+func (w *Writer) Append() {
+	w.headers.FillPercent, w.objects.FillPercent = fillOfList, fillOfList
+	w.appends, w.ends = true, map[string][]byte{}
+}
+
+// append makes the pages of an index full as long as each key follows the others, as those
+// of namespaces do.
+func (w *Writer) append(name string, index *bbolt.Bucket, key []byte) {
+	last, known := w.ends[name]
+	if !known {
+		last, _ = index.Cursor().Last()
+		w.ends[name], index.FillPercent = last, fillOfList
+	}
+	if bytes.Compare(key, last) <= 0 {
+		index.FillPercent = bbolt.DefaultFillPercent
+	}
+	w.ends[name] = key
+}
 
 // Before is the stored state of a key before a Put, valid until the transaction ends.
 type Before struct {
@@ -107,10 +128,7 @@ func (w *Writer) Put(e *overlay.Entry, p record.Packed, before Before) error {
 	if stored == nil {
 		return errors.Join(w.objects.Delete(key), w.headers.Delete(key))
 	}
-	head, err := stored.Encode(e.Key)
-	if err != nil {
-		return err
-	}
+	head := stored.Encode(e.Key)
 	if err := w.Use(p.Dictionary); err != nil {
 		return err
 	}
@@ -204,6 +222,9 @@ func (w *Writer) index(key string, old, now *record.Header) error {
 		}
 		for _, value := range is {
 			k, v := record.IndexEntry(value, key)
+			if w.appends {
+				w.append(name, b, k)
+			}
 			if b.Get(k) == nil {
 				state.Tally.Add(record.Checksum(k))
 			}

@@ -16,7 +16,7 @@ import (
 // Header contains what must be known about an object without decoding it: a relist
 // compares hashes, a label selector filters, and an update finds the index values that it
 // replaces. Old index values are never computed from an old object, because the function
-// may have changed.
+// may have changed. The tags say what AppendFields writes.
 type Header struct {
 	UID    string            `msgpack:"u"`
 	RV     string            `msgpack:"r"`
@@ -68,13 +68,10 @@ func (h *Header) SameContent(now *Header) bool {
 
 // Encode returns the header with its CRC-32C in front. The sum covers the key although
 // the bytes do not contain it, for the same reason that a record contains its key.
-func (h *Header) Encode(key string) ([]byte, error) {
-	b, err := Marshal(h)
-	if err != nil {
-		return nil, fmt.Errorf("encode header: %w", err)
-	}
+func (h *Header) Encode(key string) []byte {
+	b := h.AppendFields(make([]byte, 4, 256))
 	binary.LittleEndian.PutUint32(b, headerSum(key, b))
-	return b, nil
+	return b
 }
 
 // Public returns the store.Header of a header. key is the file key or the object's own
@@ -99,15 +96,7 @@ func DecodeHeader(key string, b []byte) (*Header, error) {
 	if err := checkHeader(key, b); err != nil {
 		return nil, err
 	}
-	// msgpack would allocate a false length.
-	if _, err := Skip(b[4:]); err != nil {
-		return nil, err
-	}
-	h := &Header{}
-	if err := msgpack.Unmarshal(b[4:], h); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return DecodeFields(b[4:])
 }
 
 func checkHeader(key string, b []byte) error {

@@ -7,10 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 
-	"github.com/vmihailenco/msgpack/v5"
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -142,14 +140,12 @@ func (x Sealer) Record(place Place, key string, r record.Record) record.Record {
 
 // Header seals a header.
 func (x Sealer) Header(place Place, key string, plain *record.Header) (*record.Header, error) {
-	secret, err := msgpack.Marshal(record.Header{UID: plain.UID, RV: plain.RV, Labels: plain.Labels, Index: plain.Index, Created: plain.Created})
-	if err != nil {
-		return nil, fmt.Errorf("encode header: %w", err)
-	}
+	secret := (&record.Header{UID: plain.UID, RV: plain.RV, Labels: plain.Labels, Index: plain.Index, Created: plain.Created}).AppendFields(nil)
 	h := &record.Header{Hash: plain.Hash, Size: plain.Size, DataKey: x.id, Name: plain.Name, Index: make(map[string][]string, len(plain.Index))}
 	for name, values := range plain.Index {
 		hidden := make([]string, len(values))
 		for i, value := range values {
+			var err error
 			if hidden[i], err = x.s.IndexValue(name, value); err != nil {
 				return nil, err
 			}
@@ -210,8 +206,8 @@ func (s *Seal) Header(place Place, key string, b []byte) (*record.Header, error)
 	if err != nil {
 		return nil, err
 	}
-	open := &record.Header{}
-	if err := msgpack.Unmarshal(plain, open); err != nil {
+	open, err := record.DecodeFields(plain)
+	if err != nil {
 		return nil, err
 	}
 	open.Hash, open.Size, open.Name = h.Hash, h.Size, h.Name
