@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,13 +11,11 @@ import (
 	"weak"
 
 	"github.com/klauspost/compress/dict"
+	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 )
 
-// Zstd compresses encoded objects, with or without a dictionary. A dictionary contains
-// data that many objects of one resource have in common: 10 KB pods take 1.9 KB with a
-// dictionary made from 64 of them. The methods of Zstd are safe for concurrent use. A
-// Zstd has no goroutines and need not be closed.
+// Zstd is a Compressor that uses zstd, with or without a dictionary.
 type Zstd struct {
 	dictionary []byte
 	enc        atomic.Pointer[zstd.Encoder] // nil if it is not kept: see kept
@@ -50,8 +49,7 @@ const (
 	window = 128 << 10
 )
 
-// NewZstd returns a compressor. dictionary is the result of TrainDictionary or
-// Zstd.Dictionary and is not copied; nil means no dictionary.
+// NewZstd returns a Zstd. The dictionary is not copied; nil means no dictionary.
 func NewZstd(dictionary []byte) (*Zstd, error) {
 	z := &Zstd{dictionary: dictionary}
 	if _, err := z.newEncoder(); err != nil { // it costs little until it is used
@@ -120,22 +118,30 @@ func (z *Zstd) encoder() *zstd.Encoder {
 	return enc
 }
 
-// Dictionary returns the argument of NewZstd. It must not be changed.
+// Dictionary implements Compressor.
 func (z *Zstd) Dictionary() []byte { return z.dictionary }
 
-// Compress appends the compressed payload to dst.
-func (z *Zstd) Compress(dst, payload []byte) []byte { return z.encoder().EncodeAll(payload, dst) }
+// Compress implements Compressor.
+func (z *Zstd) Compress(dst, payload []byte) []byte {
+	return appendCompressed(dst, func(buf []byte) []byte { return z.encoder().EncodeAll(payload, buf) })
+}
 
-// Decompress appends the decompressed payload to dst. It returns an error if the input is
-// damaged or was compressed with another dictionary.
+// Decompress implements Compressor.
 func (z *Zstd) Decompress(dst, compressed []byte) ([]byte, error) {
 	return z.dec.DecodeAll(compressed, dst)
 }
 
-// DecompressedSize returns the payload size, in bytes, that compressed declares. It
-// returns 0 if the input is damaged, or if the payload is so small that no size is
-// declared.
+// DecompressedSize returns the size, in bytes, of a payload of at least 128 bytes that
+// compressed declares. It returns 0 if the input is damaged, or if the payload is so small
+// that no size is declared.
 func DecompressedSize(compressed []byte) int {
+	if !bytes.HasPrefix(compressed, zstdFrame) {
+		n, err := s2.DecodedLen(compressed)
+		if err != nil || n > MaxDecompressed {
+			return 0
+		}
+		return n
+	}
 	var head zstd.Header
 	if err := head.Decode(compressed); err != nil || !head.HasFCS || head.FrameContentSize > MaxDecompressed {
 		return 0
@@ -144,14 +150,6 @@ func DecompressedSize(compressed []byte) int {
 }
 
 const (
-	// MinSamples is the minimum number of payloads for a dictionary.
-	MinSamples = 64
-	// maxSamples limits the training time: 50 ms for 64 pods of 10 KB. Twice as many
-	// samples make records less than 1 % smaller.
-	maxSamples = 64
-	// maxSample is the number of bytes used of each payload. The library takes seconds
-	// for payloads of 100 KB, and a dictionary helps little with payloads of that size.
-	maxSample = 16 << 10
 	// maxDictionary limits the size of a dictionary, in bytes.
 	maxDictionary = 64 << 10
 	// dictionaryID is the ID in every dictionary. Nothing looks it up.
@@ -161,23 +159,13 @@ const (
 // errUntrainable indicates samples that have nothing in common.
 var errUntrainable = errors.New("no dictionary can be made of these objects")
 
-// TrainDictionary makes a dictionary from an even selection of the payloads. The error
-// explains why they are not usable; objects are then compressed without a dictionary.
-func TrainDictionary(payloads [][]byte) (dictionary []byte, err error) {
-	if len(payloads) < MinSamples {
-		return nil, fmt.Errorf("%w: %d are too few", errUntrainable, len(payloads))
-	}
+// trainZstd makes a dictionary of zstd from samples, in 50 ms for 64 pods of 10 KB.
+func trainZstd(samples [][]byte) (dictionary []byte, err error) {
 	defer func() { // the library panics on input that it does not expect
 		if r := recover(); r != nil {
 			dictionary, err = nil, fmt.Errorf("%w: %v", errUntrainable, r)
 		}
 	}()
-	samples := make([][]byte, 0, maxSamples)
-	n := min(maxSamples, len(payloads))
-	for i := range n {
-		sample := payloads[i*len(payloads)/n]
-		samples = append(samples, sample[:min(maxSample, len(sample))])
-	}
 	dictionary, err = dict.BuildZstdDict(samples, dict.Options{
 		MaxDictSize: maxDictionary, HashBytes: 6, ZstdDictID: dictionaryID, ZstdLevel: zstd.SpeedFastest,
 	})

@@ -15,7 +15,7 @@ type Record struct {
 type Records struct {
 	Records []Record
 	// Dictionaries are the dictionaries that the records use, by number. An empty one
-	// means compression without a dictionary; see codec.NewZstd.
+	// means compression without a dictionary; see codec.NewCompressor.
 	Dictionaries map[uint64][]byte
 }
 

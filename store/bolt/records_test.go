@@ -63,7 +63,7 @@ func TestRecords(t *testing.T) {
 	for _, r := range records.Records {
 		payload := r.Payload
 		if r.Dictionary != 0 {
-			z, err := codec.NewZstd(records.Dictionaries[r.Dictionary])
+			z, err := codec.NewCompressor(records.Dictionaries[r.Dictionary])
 			must(t, err)
 			payload, err = z.Decompress(nil, payload)
 			must(t, err)

@@ -42,7 +42,7 @@ type liveScope struct {
 // dictionary is a compression dictionary that the process has sent.
 type dictionary struct {
 	name string // in the format of wire.DictionaryName
-	*codec.Zstd
+	codec.Compressor
 }
 
 // parts sends a request for parts.
@@ -159,10 +159,7 @@ func (s *liveScope) Select(q store.Query) (entries []store.Entry, err error) {
 		}
 		for id, sent := range answer.Dictionaries {
 			name := wire.DictionaryName(id, sent)
-			if len(sent) == 0 {
-				sent = nil
-			}
-			z, err := codec.NewZstd(sent)
+			z, err := codec.NewCompressor(sent)
 			if err != nil {
 				return nil, s.Failed(err)
 			}
@@ -186,7 +183,7 @@ func (s *liveScope) entry(r store.Record) (store.Entry, error) {
 	if r.Dictionary == 0 {
 		return store.Entry{Key: r.Key, Raw: wire.Raw(r.Codec, r.Payload)}, nil
 	}
-	z := s.dictionaries[r.Dictionary].Zstd
+	z := s.dictionaries[r.Dictionary].Compressor
 	if z == nil {
 		return store.Entry{}, fmt.Errorf("object %q: dictionary %d was not sent", r.Key, r.Dictionary)
 	}

@@ -42,19 +42,19 @@ const (
 // Set contains the compressors of one scope, by dictionary id. It is immutable.
 type Set struct {
 	current uint64 // the id for new records
-	byID    map[uint64]*codec.Zstd
+	byID    map[uint64]codec.Compressor
 }
 
 // NewSet returns the compressors of stored dictionaries, by id. current is the id for new
 // records: None, Plain or one of the dictionaries.
 func NewSet(current uint64, dictionaries map[uint64][]byte) (*Set, error) {
-	d := &Set{current: current, byID: map[uint64]*codec.Zstd{}}
+	d := &Set{current: current, byID: map[uint64]codec.Compressor{}}
 	var err error
-	if d.byID[Plain], err = codec.NewZstd(nil); err != nil {
+	if d.byID[Plain], err = codec.NewCompressor(nil); err != nil {
 		return nil, err
 	}
 	for id, dictionary := range dictionaries {
-		if d.byID[id], err = codec.NewZstd(dictionary); err != nil {
+		if d.byID[id], err = codec.NewCompressor(dictionary); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +80,7 @@ func (d *Set) WithCurrent(id uint64) *Set { return &Set{current: id, byID: d.byI
 // With returns a copy of d in which z is the current dictionary. Its id is above the
 // others, and that of no other dictionary: an object that was read before a scope was
 // dropped must not be decompressed with a later dictionary, which zstd would not notice.
-func (d *Set) With(z *codec.Zstd) *Set {
+func (d *Set) With(z codec.Compressor) *Set {
 	next := &Set{current: nextID(), byID: maps.Clone(d.byID)}
 	for id := range next.byID {
 		next.current = max(next.current, id+1)
@@ -145,7 +145,7 @@ func (d *Set) Retrain(samples [][]byte) *Set {
 // Try trains a dictionary on half of the samples. It returns the compressor, or nil if
 // the samples are not suitable, and the size of the other half compressed with the new
 // dictionary and as old computes it.
-func Try(samples [][]byte, old func([]byte) int) (z *codec.Zstd, is, was int) {
+func Try(samples [][]byte, old func([]byte) int) (z codec.Compressor, is, was int) {
 	var half, other [][]byte
 	for i, sample := range samples {
 		if i%2 == 0 {
@@ -167,14 +167,10 @@ func Try(samples [][]byte, old func([]byte) int) (z *codec.Zstd, is, was int) {
 
 // Train returns a compressor with a dictionary that is trained on payloads, or nil if the
 // payloads are not suitable.
-func Train(payloads [][]byte) *codec.Zstd {
-	dictionary, err := codec.TrainDictionary(payloads)
+func Train(payloads [][]byte) codec.Compressor {
+	z, err := codec.Train(payloads)
 	if err != nil {
 		return nil // the objects are small, few, or random
-	}
-	z, err := codec.NewZstd(dictionary)
-	if err != nil {
-		return nil
 	}
 	return z
 }

@@ -27,26 +27,33 @@ func podPayloads(tb testing.TB, n int) [][]byte {
 	return out
 }
 
-// TestZstd checks that several goroutines can compress and decompress, with and without a
-// dictionary, and that a dictionary makes pods much smaller.
-func TestZstd(t *testing.T) {
-	pods := podPayloads(t, 300)
-	dictionary, err := codec.TrainDictionary(pods[:200])
+// compressors returns a Compressor of each kind. The pods train those with a dictionary.
+func compressors(tb testing.TB, pods [][]byte) map[string]codec.Compressor {
+	tb.Helper()
+	dictionary, err := codec.TrainZstd(pods)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	sizes := map[bool]int{}
-	for _, trained := range []bool{false, true} {
-		var d []byte
-		if trained {
-			d = dictionary
+	out := map[string]codec.Compressor{}
+	for name, d := range map[string][]byte{"plain": nil, "zstd": dictionary, "S2": codec.TrainS2(pods).Dictionary()} {
+		if out[name], err = codec.NewCompressor(d); err != nil {
+			tb.Fatal(err)
 		}
-		z, err := codec.NewZstd(d)
-		if err != nil {
-			t.Fatal(err)
+		if !bytes.Equal(out[name].Dictionary(), d) {
+			tb.Errorf("%s: another dictionary", name)
 		}
+	}
+	return out
+}
+
+// TestCompressors checks that several goroutines can compress and decompress, with and
+// without a dictionary, and that a dictionary makes pods much smaller.
+func TestCompressors(t *testing.T) {
+	pods := podPayloads(t, 300)
+	sizes := map[string]int{}
+	for name, z := range compressors(t, pods[:200]) {
 		for _, pod := range pods[200:] { // the dictionary was not trained with them
-			sizes[trained] += len(z.Compress(nil, pod))
+			sizes[name] += len(z.Compress(nil, pod))
 		}
 		var g sync.WaitGroup
 		for range 4 {
@@ -55,58 +62,62 @@ func TestZstd(t *testing.T) {
 					packed := z.Compress([]byte("before"), pod)
 					got, err := z.Decompress([]byte("there"), packed[len("before"):])
 					if err != nil || !bytes.Equal(got, append([]byte("there"), pod...)) {
-						t.Errorf("%d bytes came back as %d: %v", len(pod), len(got)-len("there"), err)
+						t.Errorf("%s: %d bytes came back as %d: %v", name, len(pod), len(got)-len("there"), err)
 					}
 					if size := codec.DecompressedSize(packed[len("before"):]); len(pod) > 100 && size != len(pod) {
-						t.Errorf("DecompressedSize = %d, want %d", size, len(pod))
+						t.Errorf("%s: DecompressedSize = %d, want %d", name, size, len(pod))
 					}
 				}
 			})
 		}
 		g.Wait()
 	}
-	if 3*sizes[true] > 2*sizes[false] {
-		t.Errorf("100 pods take %d bytes with a dictionary, %d without", sizes[true], sizes[false])
+	if 3*sizes["zstd"] > 2*sizes["plain"] || sizes["S2"] > sizes["zstd"] {
+		t.Errorf("100 pods take %v bytes", sizes)
 	}
 }
 
-// TestZstdDamage checks that damaged input is an error or another payload, and never
-// causes a panic or unbounded memory. The record's checksum detects another payload.
-func TestZstdDamage(t *testing.T) {
+// TestCompressedDamage checks that damaged input is an error or another payload, and
+// never causes a panic or unbounded memory. The record's checksum detects another
+// payload.
+func TestCompressedDamage(t *testing.T) {
 	pods := podPayloads(t, codec.MinSamples)
-	dictionary, err := codec.TrainDictionary(pods)
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := codec.NewZstd(dictionary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	packed := z.Compress(nil, pods[0])
-	for range 5000 {
-		spoiled := bytes.Clone(packed[:random.IntN(len(packed)+1)])
-		for range random.IntN(4) {
-			if len(spoiled) > 0 {
-				spoiled[random.IntN(len(spoiled))] ^= byte(1 << random.IntN(8))
+	for name, z := range compressors(t, pods) {
+		random := rand.New(rand.NewPCG(1, 2))
+		packed := z.Compress(nil, pods[0])
+		for range 5000 {
+			spoiled := bytes.Clone(packed[:random.IntN(len(packed)+1)])
+			for range random.IntN(4) {
+				if len(spoiled) > 0 {
+					spoiled[random.IntN(len(spoiled))] ^= byte(1 << random.IntN(8))
+				}
 			}
+			out, err := z.Decompress(nil, spoiled)
+			if err == nil && len(out) > 64<<20 {
+				t.Fatalf("%s: %d bytes of %d", name, len(out), len(spoiled))
+			}
+			_ = codec.DecompressedSize(spoiled)
 		}
-		out, err := z.Decompress(nil, spoiled)
-		if err == nil && len(out) > 64<<20 {
-			t.Fatalf("%d bytes of %d", len(out), len(spoiled))
+		if _, err := z.Decompress(nil, []byte("\xff\xff\xff\xff\x0f and no more")); err == nil {
+			t.Errorf("%s: 4 GiB are decompressed", name)
 		}
-		_ = codec.DecompressedSize(spoiled)
 	}
-	if _, err := codec.NewZstd([]byte("no dictionary")); err == nil {
-		t.Error("no dictionary was taken for one")
+	for _, none := range []string{"x", "no dictionary", "\x37\xA4\x30\xEC but no more than that"} {
+		if _, err := codec.NewCompressor([]byte(none)); err == nil {
+			t.Errorf("%q was taken for a dictionary", none)
+		}
 	}
 }
 
-// TestTrainDictionaryRefuses checks that too few objects, and objects with nothing in
-// common, are an error and do not cause a panic.
-func TestTrainDictionaryRefuses(t *testing.T) {
-	if _, err := codec.TrainDictionary(podPayloads(t, codec.MinSamples-1)); err == nil {
+// TestTrain checks which algorithm objects are compressed with, and that too few objects
+// are an error. Objects with nothing in common must not cause a panic.
+func TestTrain(t *testing.T) {
+	if _, err := codec.Train(podPayloads(t, codec.MinSamples-1)); err == nil {
 		t.Error("a dictionary of too few objects")
+	}
+	z, err := codec.Train(podPayloads(t, codec.MinSamples))
+	if _, isZstd := z.(*codec.Zstd); isZstd || err != nil {
+		t.Errorf("pods are compressed with %T, %v", z, err)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, size := range map[string]int{"empty": 0, "tiny": 3, "small": 40, "random": 500} {
@@ -117,12 +128,12 @@ func TestTrainDictionaryRefuses(t *testing.T) {
 				payloads[i][j] = byte(random.Uint32())
 			}
 		}
-		dictionary, err := codec.TrainDictionary(payloads)
+		z, err := codec.Train(payloads)
 		if err != nil {
 			continue
 		}
-		if _, err := codec.NewZstd(dictionary); err != nil {
-			t.Errorf("%s: a dictionary that is none: %v", name, err)
+		if _, isZstd := z.(*codec.Zstd); size > 0 && !isZstd {
+			t.Errorf("%s: %d random bytes are compressed with %T", name, size, z)
 		}
 	}
 }
@@ -131,7 +142,7 @@ func TestTrainDictionaryRefuses(t *testing.T) {
 // take little memory, and that all of them go on.
 func TestManyZstds(t *testing.T) {
 	pods := podPayloads(t, 100)
-	dictionary, err := codec.TrainDictionary(pods)
+	dictionary, err := codec.TrainZstd(pods)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,24 +180,16 @@ func TestManyZstds(t *testing.T) {
 	wg.Wait()
 }
 
-func BenchmarkZstd(b *testing.B) {
+func BenchmarkCompressor(b *testing.B) {
 	pods := podPayloads(b, 1000)
-	dictionary, err := codec.TrainDictionary(pods)
-	if err != nil {
-		b.Fatal(err)
-	}
 	b.Run("train", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := codec.TrainDictionary(pods); err != nil {
+			if _, err := codec.Train(pods); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
-	for name, d := range map[string][]byte{"plain": nil, "dictionary": dictionary} {
-		z, err := codec.NewZstd(d)
-		if err != nil {
-			b.Fatal(err)
-		}
+	for name, z := range compressors(b, pods) {
 		packed, size := make([][]byte, len(pods)), 0
 		for i, pod := range pods {
 			packed[i] = z.Compress(nil, pod)
@@ -203,6 +206,7 @@ func BenchmarkZstd(b *testing.B) {
 		b.Run(name+"/decompress", func(b *testing.B) {
 			i, buf := 0, []byte(nil)
 			for b.Loop() {
+				var err error
 				if buf, err = z.Decompress(buf[:0], packed[i%len(packed)]); err != nil {
 					b.Fatal(err)
 				}

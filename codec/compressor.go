@@ -1,0 +1,186 @@
+package codec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// A Compressor compresses encoded objects. Its dictionary contains data that many objects
+// of one resource have in common. It is safe for concurrent use, has no goroutines and
+// need not be closed.
+type Compressor interface {
+	// Compress appends the compressed payload to dst.
+	Compress(dst, payload []byte) []byte
+	// Decompress appends the decompressed payload to dst. It returns an error if the
+	// input is damaged. Input that was compressed with another dictionary may not be
+	// noticed.
+	Decompress(dst, compressed []byte) ([]byte, error)
+	// Dictionary returns the argument of NewCompressor. It must not be changed.
+	Dictionary() []byte
+}
+
+// NewCompressor returns the Compressor of a dictionary that Train has made. The
+// dictionary is not copied and says which algorithm it is for; an empty one means zstd
+// without a dictionary.
+func NewCompressor(dictionary []byte) (Compressor, error) {
+	switch {
+	case len(dictionary) == 0:
+		return NewZstd(nil)
+	case bytes.HasPrefix(dictionary, zstdDictionary):
+		return NewZstd(dictionary)
+	default:
+		return newS2(dictionary)
+	}
+}
+
+// zstdDictionary begins every dictionary of zstd, see RFC 8878, section 5. The first byte
+// of one for S2 is 0.
+var zstdDictionary = []byte{0x37, 0xA4, 0x30, 0xEC}
+
+// zstdFrame begins what zstd has compressed, see RFC 8878, section 3.1.1. What S2 has
+// compressed begins with the length of the payload, which would be 40 bytes here.
+var zstdFrame = []byte{0x28, 0xB5, 0x2F, 0xFD}
+
+const (
+	// MinSamples is the minimum number of payloads for a dictionary.
+	MinSamples = 64
+	// maxSamples limits the training time.
+	maxSamples = 64
+	// maxSample is the number of bytes used of each payload.
+	maxSample = 16 << 10
+)
+
+var errTooFew = errors.New("too few objects for a dictionary")
+
+// Train makes a dictionary from an even selection of the payloads and returns its
+// Compressor. The error explains why they are not usable; objects are then compressed
+// without a dictionary.
+//
+// S2 takes a fifth of zstd's time, for 10 KB pods 8 us instead of 47, and a third of its
+// time to decompress. Its dictionary is a part of the objects, so that nothing has to be
+// trained. Where objects have much in common its records are smaller, too: pods take 1.1
+// KB instead of 1.8. zstd compresses what S2 leaves larger than s2Share.
+func Train(payloads [][]byte) (Compressor, error) {
+	if len(payloads) < MinSamples {
+		return nil, fmt.Errorf("%w: %d", errTooFew, len(payloads))
+	}
+	samples := samplesOf(payloads)
+	if z := trainS2(samples); z != nil {
+		return z, nil
+	}
+	dictionary, err := trainZstd(samples)
+	if err != nil {
+		return nil, err
+	}
+	return NewZstd(dictionary)
+}
+
+func samplesOf(payloads [][]byte) [][]byte {
+	samples := make([][]byte, min(maxSamples, len(payloads)))
+	for i := range samples {
+		sample := payloads[i*len(payloads)/len(samples)]
+		samples[i] = sample[:min(maxSample, len(sample))]
+	}
+	return samples
+}
+
+const (
+	// s2Share is the share of the payloads, in per cent, that S2 may leave.
+	s2Share = 42
+	// maxS2Dictionary limits the size of a dictionary of S2, in bytes: twice as many save
+	// 3 %.
+	maxS2Dictionary = 32 << 10
+)
+
+// trainS2 makes a dictionary of every other sample. It returns nil if S2 leaves too much
+// of the rest.
+func trainS2(samples [][]byte) Compressor {
+	dictionary := []byte{0} // where the first repetition is expected
+	var rest [][]byte
+	for i, sample := range samples {
+		if room := 1 + maxS2Dictionary - len(dictionary); i%2 == 0 && room > 0 {
+			dictionary = append(dictionary, sample[:min(room, len(sample))]...)
+		} else {
+			rest = append(rest, sample)
+		}
+	}
+	z, err := newS2(dictionary)
+	if err != nil {
+		return nil
+	}
+	is, was := 0, 0
+	for _, sample := range rest {
+		is, was = is+len(z.Compress(nil, sample)), was+len(sample)
+	}
+	if 100*is > s2Share*was {
+		return nil
+	}
+	return z
+}
+
+// s2Compressor compresses with S2, see github.com/klauspost/compress/s2.
+type s2Compressor struct {
+	dictionary []byte
+	dict       *s2.Dict
+}
+
+func newS2(dictionary []byte) (Compressor, error) {
+	d := s2.NewDict(dictionary)
+	if d == nil {
+		return nil, fmt.Errorf("%d bytes are no dictionary", len(dictionary))
+	}
+	return &s2Compressor{dictionary: dictionary, dict: d}, nil
+}
+
+// Dictionary implements Compressor.
+func (z *s2Compressor) Dictionary() []byte { return z.dictionary }
+
+// Compress implements Compressor.
+func (z *s2Compressor) Compress(dst, payload []byte) []byte {
+	return appendCompressed(dst, func(buf []byte) []byte {
+		if n := s2.MaxEncodedLen(len(payload)); cap(buf) < n {
+			buf = make([]byte, n)
+		}
+		return z.dict.Encode(buf[:cap(buf)], payload)
+	})
+}
+
+// Decompress implements Compressor.
+func (z *s2Compressor) Decompress(dst, compressed []byte) ([]byte, error) {
+	n, err := s2.DecodedLen(compressed)
+	if err == nil && n > MaxDecompressed {
+		err = s2.ErrTooLarge
+	}
+	if err != nil {
+		return dst, err
+	}
+	all := slices.Grow(dst, n)[:len(dst)+n]
+	if _, err := z.dict.Decode(all[len(dst):], compressed); err != nil {
+		return dst, err
+	}
+	return all, nil
+}
+
+// compressing are buffers for what is compressed: it is smaller than it may get, and is
+// kept until a transaction ends.
+var compressing = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxKeptBuffer is the size, in bytes, of buffers that are not used again.
+const maxKeptBuffer = 1 << 20
+
+// appendCompressed appends to dst what compress puts into a buffer.
+func appendCompressed(dst []byte, compress func(buf []byte) []byte) []byte {
+	buf := compressing.Get().(*[]byte)
+	out := compress((*buf)[:0])
+	dst = append(dst, out...)
+	if cap(out) <= maxKeptBuffer {
+		*buf = out
+		compressing.Put(buf)
+	}
+	return dst
+}
