@@ -1,12 +1,15 @@
 package reflector_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -118,6 +121,7 @@ type fake struct {
 	lists   []int64 // the limits of the lists
 	watches int
 	open    *watch.FakeWatcher
+	first   *watch.FakeWatcher
 }
 
 func (*fake) IsWatchListSemanticsUnSupported() bool { return true }
@@ -130,6 +134,7 @@ func (f *fake) List(opts metav1.ListOptions) (runtime.Object, error) {
 func (f *fake) Watch(metav1.ListOptions) (watch.Interface, error) {
 	f.watches++
 	f.open = watch.NewFake()
+	f.first = cmp.Or(f.first, f.open)
 	return f.open, nil
 }
 
@@ -160,6 +165,57 @@ func TestFake(t *testing.T) {
 		}
 		if full != 1 || f.watches != 11 {
 			t.Errorf("got %d lists and %d watches, want 1 and 11", full, f.watches)
+		}
+	})
+}
+
+// versionless is a server without resource versions, as an aggregated one may be: its
+// watches begin with what exists.
+type versionless struct{ *fake }
+
+func (versionless) IsWatchListSemanticsUnSupported() bool { return false }
+
+func (v versionless) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+	if opts.SendInitialEvents != nil {
+		return nil, apierrors.NewBadRequest("sendInitialEvents is not known")
+	}
+	return v.fake.Watch(opts)
+}
+
+// TestVersionless checks that a list follows each watch of a server without resource
+// versions: the next watch does not say what was deleted meanwhile.
+func TestVersionless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		w := newWorld(t, "", fakeapi.Options{})
+		w.opts.ListerWatcher = versionless{f}
+		w.start()
+		w.wantTrace("relist: nothing stored yet", "listed 1@", "caught up")
+		f.open.Add(configMap("b"))
+		f.open.Error(&apierrors.NewInternalError(errors.New("etcd")).ErrStatus)
+		w.pass(10 * time.Second)
+		f.open.Stop()
+		w.pass(10 * time.Second)
+		const reason = "relist: the server gives no resource version to watch from"
+		w.wantTrace("added b@", reason, "listed 1@", reason, "listed 1@")
+	})
+}
+
+// TestFirstWatchIsStopped checks that the first watch of a fake is stopped if the sink
+// refuses what comes with it.
+func TestFirstWatchIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		w := newWorld(t, "", fakeapi.Options{})
+		w.sink.behind = 1
+		w.opts.ListerWatcher = f
+		w.start()
+		w.pass(10 * time.Second)
+		if f.watches < 2 {
+			t.Fatalf("%d watches, want two", f.watches)
+		}
+		if !f.first.IsStopped() {
+			t.Error("the first watch goes on beside the second")
 		}
 	})
 }

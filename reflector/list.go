@@ -372,7 +372,8 @@ func (r *Reflector) receivePages(ctx context.Context, session Relist, w way, fir
 		if opts.Continue == "" {
 			rv = accessor.GetResourceVersion() // later pages may be newer
 		}
-		err = meta.EachListItem(list, func(obj runtime.Object) error { return r.addListed(ctx, session, obj) })
+		// An object in memory must not keep its whole page there.
+		err = meta.EachListItemWithAlloc(list, func(obj runtime.Object) error { return r.addListed(ctx, session, obj) })
 		if err != nil {
 			return "", err
 		}

@@ -373,6 +373,10 @@ func (r *Reflector) received(rv string) {
 // probe gets the server's present resource version before a watch is opened. If it is
 // below the held one, history was rewound (kubernetes#107457).
 func (r *Reflector) probe(ctx context.Context) error {
+	if isNone(r.held) && !r.fake {
+		r.relistFor(ctx, "the server gives no resource version to watch from")
+		return nil
+	}
 	limit, compare := int64(1), r.stored && !r.fake && r.opts.IsSmall != nil && r.opts.IsSmall()
 	if compare {
 		limit = WholeLimit
@@ -454,6 +458,10 @@ func (r *Reflector) doubt(ctx context.Context, rv string) error {
 	r.hold(rv)
 	return nil
 }
+
+// isNone reports whether a watch from rv begins with what exists and says nothing of what
+// was deleted before.
+func isNone(rv string) bool { return rv == "" || rv == "0" }
 
 // isLower returns false if the two cannot be compared.
 func isLower(rv, than string) bool {

@@ -119,6 +119,9 @@ func (r *Reflector) watch(ctx context.Context) error {
 			err = errors.Join(err, r.reachedNow(ctx))
 		}
 		if err != nil {
+			if s.w != nil {
+				s.stop()
+			}
 			return r.lost(ctx, s, fmt.Errorf("watch: %w", err))
 		}
 		r.note(func(s *Status) { s.Resumes++ })
@@ -300,7 +303,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	case r.fake && r.caughtUp && s.events > 0:
 		return nil // as client-go does
 	case lasted >= s.timeout-timeoutSlack:
-		if !s.brought() {
+		if !s.brought() || isNone(r.held) {
 			r.afterLoss() // a watch is also silent after a rewind of history
 		}
 		if !r.caughtUp {

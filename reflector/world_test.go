@@ -33,6 +33,7 @@ type sink struct {
 	checkpoint store.Checkpoint
 	refuse     string // the name of an object that Push and Add refuse
 	full       bool   // Push and Bookmark block
+	behind     int    // how often CaughtUp fails
 
 	mu     sync.Mutex // protects the fields below
 	trace  []string
@@ -95,6 +96,10 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.caught = time.Now()
+	if s.behind > 0 {
+		s.behind--
+		return errors.New("the sink is behind")
+	}
 	return ctx.Err()
 }
 

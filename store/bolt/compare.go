@@ -6,6 +6,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -19,10 +20,6 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 	if s, err = s.reader(); err != nil {
 		return held, false, err
 	}
-	hash, err := s.codec.Hash(key, obj)
-	if err != nil {
-		return held, false, err
-	}
 	var h *record.Header
 	err = s.read("header "+key, func(sn *snapshot) (err error) {
 		h, err = sn.Header(record.FileKey(key))
@@ -31,8 +28,24 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 	if err == nil && h == nil {
 		err = s.checks.stored()
 	}
+	if err != nil {
+		return held, false, err
+	}
+	same, err = s.sameButKind(obj, func() (bool, error) {
+		hash, err := s.codec.Hash(key, obj)
+		return hash != nil && h != nil && bytes.Equal(h.Hash, hash), err
+	})
 	if err != nil || h == nil {
 		return held, false, err
 	}
-	return h.Public(key), hash != nil && bytes.Equal(h.Hash, hash), nil
+	return h.Public(key), same, nil
+}
+
+// sameButKind calls compare, again if apiVersion and kind may be the difference: protobuf
+// does not contain them. See store.Scope.SameButKind.
+func (s *scopeStore) sameButKind(obj kruntime.Object, compare func() (same bool, err error)) (same bool, err error) {
+	if s.codec.ID() != codec.IDMsgpack {
+		return compare()
+	}
+	return s.scope.SameButKind(obj, compare)
 }

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +44,7 @@ func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte,
 		return b.ForEach(func(k, v []byte) error {
 			var found ledgerValue
 			err := record.Unmarshal(v, &found)
-			if err == nil && (found.Name != name || !bytes.Equal([]byte(found.Key), k)) {
+			if err == nil && (found.Name != name || record.FileKey(found.Key) != string(k)) {
 				err = errors.New("it is the value of another key")
 			}
 			if err != nil {
@@ -121,11 +120,11 @@ func (d *DB) setLedger(ctx context.Context, name string, changes map[string][]by
 		// In order, a key goes to the end of a page. In another order bbolt moves all
 		// that come after it, which takes 14 s for 100,000.
 		for _, key := range slices.Sorted(maps.Keys(changes)) {
-			value := changes[key]
+			value, fileKey := changes[key], []byte(record.FileKey(key))
 			if value == nil {
-				err = b.Delete([]byte(key))
+				err = b.Delete(fileKey)
 			} else if value, err = record.Marshal(ledgerValue{name, key, value}); err == nil {
-				err = b.Put([]byte(key), value)
+				err = b.Put(fileKey, value)
 			}
 			if err != nil {
 				return err

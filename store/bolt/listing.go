@@ -133,7 +133,20 @@ func (r *relist) Prepare(obj runtime.Object) (e *overlay.Entry, err error) {
 }
 
 // Same implements listing.Content.
-func (r *relist) Same(e *overlay.Entry) (same bool, err error) {
+func (r *relist) Same(e *overlay.Entry, obj runtime.Object) (same bool, err error) {
+	again := false
+	return r.s.sameButKind(obj, func() (same bool, err error) {
+		if again {
+			if e, err = r.Prepare(obj); err != nil {
+				return false, err
+			}
+		}
+		again = true
+		return r.same(e)
+	})
+}
+
+func (r *relist) same(e *overlay.Entry) (same bool, err error) {
 	err = r.s.read("header "+e.Key, func(sn *snapshot) error {
 		// A damaged object counts as different, so that this list replaces it.
 		h, err := sn.Header(e.Key)
@@ -199,9 +212,13 @@ func (r *relist) change(e *overlay.Entry) (store.Change, error) {
 }
 
 // giveUp starts a new file if the list cannot be compared with damaged content: the next
-// list would meet the same damage.
+// list would meet the same damage. It opens a file again that has no handle, because only
+// a write does, and there may be nothing to write.
 func (r *relist) giveUp(err error) error {
 	d := r.s.db
+	if errors.Is(err, boltfile.ErrNoHandle) {
+		return errors.Join(err, d.update("open again", func(*bbolt.Tx) error { return nil }))
+	}
 	if !boltfile.IsDamage(err) {
 		return err
 	}

@@ -64,7 +64,7 @@ func (db *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", scope, err)
 	}
-	s := &lease{db: db, id: scope.ID(), codec: opts.Codec}
+	s := &lease{db: db, id: scope.ID(), scope: scope, codec: opts.Codec}
 	old, err := db.reserve(s, scope, opts)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", scope, err)

@@ -22,6 +22,7 @@ import (
 type lease struct {
 	db    *DB
 	id    string
+	scope store.Scope
 	codec codec.Codec  // only used to check Go types; may be nil
 	takes atomic.Value // reflect.Type: a type that codec has accepted
 
@@ -333,7 +334,11 @@ func (s *lease) Compare(obj runtime.Object) (held store.Header, same bool, err e
 		return held, false, &store.ObjectError{Key: key, Err: err}
 	}
 	held, err = store.HeaderOf(it.object)
-	return held, s.codec != nil && equal(it.object, obj), err
+	if err != nil || s.codec == nil {
+		return held, false, err
+	}
+	same, err = s.scope.SameButKind(obj, func() (bool, error) { return equal(it.object, obj), nil })
+	return held, same, err
 }
 
 // All yields every object in key order.

@@ -61,8 +61,12 @@ func (r *relist) Add(object runtime.Object) error {
 	return nil
 }
 
-// Keep counts a key as listed.
-func (r *relist) Keep(key string) { r.staged[key] = nil }
+// Keep counts a key as listed. A state of it that was added before stays.
+func (r *relist) Keep(key string) {
+	if _, added := r.staged[key]; !added {
+		r.staged[key] = nil
+	}
+}
 
 // Remove counts a key as not listed.
 func (r *relist) Remove(key string) { delete(r.staged, key) }
@@ -117,7 +121,8 @@ func (r *relist) changes(st *state) []store.Change {
 	})
 	for _, it := range r.loaded() {
 		old, ok := st.objects.Get(it.key)
-		if ok && equal(old.object, it.object) {
+		same, _ := r.lease.scope.SameButKind(it.object, func() (bool, error) { return ok && equal(old.object, it.object), nil })
+		if same {
 			continue
 		}
 		changes = append(changes, store.Change{

@@ -300,6 +300,11 @@ func testCompare(h *harness) {
 		if must(h, err); !same || held.Key != "ns/a" || held.RV != stored.ResourceVersion || held.UID != string(stored.UID) {
 			h.Errorf("the same object: %v, %+v", same, held)
 		}
+		kinded := stored.DeepCopy()
+		kinded.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+		if _, same, err = h.Compare(kinded); err != nil || !same || kinded.Kind == "" {
+			h.Errorf("the same object with apiVersion and kind: %v, %v, %q", same, err, kinded.Kind)
+		}
 		other := stored.DeepCopy()
 		other.Data = map[string]string{"other": "content"}
 		if held, same, err = h.Compare(other); err != nil || same || held.Key != "ns/a" {

@@ -339,7 +339,11 @@ func (s *mapStore) Compare(obj runtime.Object) (held store.Header, same bool, er
 	if headers, _ := s.HeadersOf([]string{key}); ok && len(headers) > 0 {
 		held = headers[0]
 	}
-	return held, ok && equality.Semantic.DeepEqual(old, obj), err
+	if err != nil {
+		return held, false, err
+	}
+	same, err = s.info.Scope.SameButKind(obj, func() (bool, error) { return ok && equality.Semantic.DeepEqual(old, obj), nil })
+	return held, same, err
 }
 
 // change checks a change and returns its key and object.
@@ -489,14 +493,19 @@ func (r *mapRelist) Add(obj runtime.Object) error {
 		}
 		key, o, err := r.s.change(store.Change{Object: obj})
 		if err != nil {
-			o = mapObject{}
+			r.Keep(key)
+			return err
 		}
 		r.listed[key] = o
-		return err
+		return nil
 	})
 }
 
-func (r *mapRelist) Keep(key string) { r.listed[key] = mapObject{} }
+func (r *mapRelist) Keep(key string) {
+	if _, added := r.listed[key]; !added {
+		r.listed[key] = mapObject{}
+	}
+}
 
 func (r *mapRelist) Remove(key string) { delete(r.listed, key) }
 
@@ -516,7 +525,14 @@ func (r *mapRelist) Parts(rv string) iter.Seq2[store.Batch, error] {
 				}
 			}
 			for _, key := range slices.Sorted(maps.Keys(r.listed)) {
-				if o := r.listed[key]; o.Object != nil && !equality.Semantic.DeepEqual(o.Object, r.s.objects[key].Object) {
+				o := r.listed[key]
+				if o.Object == nil {
+					continue
+				}
+				same, _ := r.s.info.Scope.SameButKind(o.Object, func() (bool, error) {
+					return equality.Semantic.DeepEqual(o.Object, r.s.objects[key].Object), nil
+				})
+				if !same {
 					b.Changes = append(b.Changes, store.Change{Key: key, Object: o.Object})
 				}
 			}

@@ -30,6 +30,7 @@ var relistCases = []testCase{
 	{"AbortedBetweenParts", testRelistAbortedBetweenParts},
 	{"Superseded", testRelistSuperseded},
 	{"AddedTwice", testRelistAddedTwice},
+	{"Kept", testRelistKept},
 	{"Refused", testRelistRefused},
 	{"Removed", testRelistRemoved},
 }
@@ -448,6 +449,23 @@ func testRelistAddedTwice(h *harness) {
 		h.applyParts(h.relist(configMap("a/one", "1", "red"), configMap("a/two", "1", "x"), configMap("a/one", "2", "blue")), "20")
 		h.wantObjects(configMap("a/one", "2", "blue"), configMap("a/two", "1", "x"))
 		h.applyParts(h.relist(configMap("a/one", "3", "green")), "30")
+	}
+}
+
+// testRelistKept checks that a key keeps its last good state, which may be one of the list
+// itself.
+func testRelistKept(h *harness) {
+	for range 2 { // a first list, then a relist
+		list := h.relist(configMap("a/both", "2", "blue"))
+		list.Keep("a/both")
+		list.Keep("a/never")
+		h.applyParts(list, "20")
+		h.wantObjects(configMap("a/both", "2", "blue"))
+		list = h.relist()
+		list.Keep("a/both")
+		h.applyParts(list, "30")
+		h.wantObjects(configMap("a/both", "2", "blue"))
+		h.applyParts(h.relist(configMap("a/both", "1", "red")), "40")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -154,3 +155,30 @@ func TestComplete(t *testing.T) {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
 	}
 }
+
+// TestIdentityOfUser checks that a ServiceAccount tells its cluster, and no user whom
+// several clusters may know by one UID.
+func TestIdentityOfUser(t *testing.T) {
+	for name, want := range map[string]string{
+		"system:serviceaccount:apps:web": "user/7",
+		"jane@example.com":               "host/http://server.example/",
+	} {
+		review := &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{
+			UserInfo: authenticationv1.UserInfo{Username: name, UID: "7"},
+		}}
+		cfg := &rest.Config{Host: "http://server.example", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+				return answer(r, http.StatusCreated, review)
+			}
+			return answer(r, http.StatusForbidden, &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden})
+		})}
+		if got, err := cluster.Identity(t.Context(), cfg); err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: the identity is %q, %v, want %s", name, got, err, want)
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -20,7 +20,8 @@ import (
 // Identity returns an identity that distinguishes the cluster behind cfg from others, for
 // store.Scope.Cluster. It is the UID of the kube-system namespace; if that
 // may not be read, the UID of the requesting ServiceAccount, which also belongs to one
-// cluster; if the user has no UID, the host and its CA. An error means that the server
+// cluster; for any other user, whom several clusters may know by the same UID, the host and
+// its CA. An error means that the server
 // could not be asked, or that no API server has answered.
 func Identity(ctx context.Context, cfg *rest.Config) (string, error) {
 	client, err := kubernetes.NewForConfig(cfg)
@@ -29,6 +30,10 @@ func Identity(ctx context.Context, cfg *rest.Config) (string, error) {
 	}
 	return identify(ctx, client, cfg, isRefusal)
 }
+
+// serviceAccounts begins the user name of every ServiceAccount, see
+// k8s.io/apiserver/pkg/authentication/serviceaccount.
+const serviceAccounts = "system:serviceaccount:"
 
 // identify implements Identity with a client. isRefusal reports whether the server
 // has refused to answer, so that another way is tried.
@@ -41,7 +46,7 @@ func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
 	self, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err == nil && self.Status.UserInfo.UID != "" {
+	if err == nil && self.Status.UserInfo.UID != "" && strings.HasPrefix(self.Status.UserInfo.Username, serviceAccounts) {
 		return "user/" + self.Status.UserInfo.UID, nil
 	}
 	if err != nil && !isRefusal(err) {

@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -18,7 +17,6 @@ import (
 // no watch to catch up. Only the reflector's goroutine uses it.
 type small struct {
 	store     store.Store
-	scope     store.Scope
 	transform *transform
 	other     func() // the store is found to be of another history
 }
@@ -71,7 +69,7 @@ func (w *small) compare(_ context.Context, list runtime.Object) (same bool, reli
 			return err
 		}
 		listed.Insert(key)
-		held, equal, err := w.compareOne(obj)
+		held, equal, err := w.store.Compare(obj)
 		if err != nil || equal {
 			return err
 		}
@@ -96,22 +94,4 @@ func (w *small) compare(_ context.Context, list runtime.Object) (same bool, reli
 		return false, relist, nil
 	}
 	return same && listed.Len() == w.store.Len(), "", nil
-}
-
-// compareOne compares an object of a list with what is stored. client-go removes
-// apiVersion and kind from an object with a Go type that a watch brings, and not from one
-// in a list, where a server may send them (of a custom resource it does): they do not
-// count.
-func (w *small) compareOne(obj runtime.Object) (held store.Header, same bool, err error) {
-	held, same, err = w.store.Compare(obj)
-	if err != nil || same || w.scope.Form == store.Unstructured {
-		return held, same, err
-	}
-	kind := obj.GetObjectKind()
-	if kind.GroupVersionKind().Empty() {
-		kind.SetGroupVersionKind(w.scope.Kind)
-	} else {
-		kind.SetGroupVersionKind(schema.GroupVersionKind{})
-	}
-	return w.store.Compare(obj)
 }

@@ -96,7 +96,9 @@ type File struct {
 	// writeMu is held by every writer. bbolt has such a lock too, but writeMu is also
 	// held while the file is reopened.
 	writeMu writeLock
-	damaged int // consecutive writes that failed because of damage; protected by writeMu
+	// damaged counts the consecutive writes of one kind that have failed because of damage:
+	// another kind may succeed, because it needs other pages. writeMu protects it.
+	damaged map[string]int
 	// lost is set while the content is lost and no fresh file could be begun. What is
 	// held in memory since is not lost again. writeMu protects it.
 	lost bool
@@ -118,7 +120,7 @@ func New(path string, opts Options, owner Owner) (*File, error) {
 	if err != nil {
 		absolute = path
 	}
-	return &File{path: path, absolute: absolute, opts: opts, owner: owner, writeMu: newWriteLock()}, err
+	return &File{path: path, absolute: absolute, opts: opts, owner: owner, writeMu: newWriteLock(), damaged: map[string]int{}}, err
 }
 
 // Path returns the absolute path of the file.

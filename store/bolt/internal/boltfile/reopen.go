@@ -71,6 +71,7 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 		return fmt.Errorf("begin a fresh file: %w", err)
 	}
 	f.lost = false
+	clear(f.damaged)
 	return nil
 }
 

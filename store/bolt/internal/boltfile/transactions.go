@@ -91,13 +91,13 @@ func (f *File) Update(ctx context.Context, where string, fn func(*bbolt.Tx) erro
 	defer f.writeMu.Unlock()
 	err := f.Try(where, fn)
 	if err == nil || errors.Is(err, store.ErrClosed) {
-		f.damaged = 0
+		delete(f.damaged, where)
 		return err
 	}
 	if IsDamage(err) {
-		f.damaged++
+		f.damaged[where]++
 	}
-	return errors.Join(err, f.Reopen(f.damaged > 1, err))
+	return errors.Join(err, f.Reopen(f.damaged[where] > 1, err))
 }
 
 // Lock takes the lock that every writer holds.

@@ -74,7 +74,7 @@ func (c *content) Prepare(obj runtime.Object) (*overlay.Entry, error) {
 	}, nil
 }
 
-func (c *content) Same(e *overlay.Entry) (bool, error) {
+func (c *content) Same(e *overlay.Entry, _ runtime.Object) (bool, error) {
 	is := c.stored[e.Key]
 	return is != nil && is.Head.RV == e.Head.RV, c.fails("same")
 }
