@@ -461,6 +461,36 @@ func TestCursorWaitsForLoadedList(t *testing.T) {
 	})
 }
 
+// TestResyncOfBusyHandler checks that a handler whose queue is never empty is resynced.
+func TestResyncOfBusyHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stored = 2*delivery.CursorChunk + 3
+		w := newWorld(t, stored)
+		w.start(t.Context(), true)
+		w.hub.MarkSynced()
+		resynced := map[any]int{}
+		busy, rest := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer rest()
+		w.hub.Add(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, obj any) {
+			if old == obj {
+				resynced[obj.(*object).Name]++
+				return
+			}
+			<-time.After(time.Second)
+			if busy.Err() == nil {
+				w.set(keyOf(0), false)
+			}
+		}}, delivery.Options{Resync: time.Minute})
+		synctest.Wait()
+		w.set(keyOf(0), false)
+		<-busy.Done()
+		if len(resynced) != stored {
+			t.Errorf("%d of %d objects were resynced", len(resynced), stored)
+		}
+		w.end()
+	})
+}
+
 // TestNoGoroutineIsLeft checks that End and Wait end every handler, also those that wait
 // for a list, and those of a Hub that was never opened.
 func TestNoGoroutineIsLeft(t *testing.T) {

@@ -226,6 +226,7 @@ func (r *Registration) take() (batch []queue.Notification, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer func() { r.fences.Take(len(batch)) }()
+	resynced := false
 	for {
 		switch {
 		case r.removed || h.phase == ended:
@@ -240,6 +241,8 @@ func (r *Registration) take() (batch []queue.Notification, ok bool) {
 			r.walkAfterLogLocked()
 		case r.stage == departing && (h.phase != loading || !h.departures.Compares()) && r.loadDepartedLocked():
 		case r.stage == walking && h.isToldLocked() && r.cursor.isNext(r.waiting.IsEmpty()) && r.loadLocked():
+		case r.stage == live && r.resync.late && !resynced && h.isToldLocked() && r.loadResyncLocked():
+			resynced = true // a chunk for each batch
 		case !r.waiting.IsEmpty():
 			if batch := r.waiting.Take(takeAtOnce); len(batch) > 0 {
 				r.cursor.streamed += len(batch)

@@ -17,7 +17,10 @@ type resync struct {
 	every   time.Duration // the effective period; 0 means never
 	due     time.Time
 	running bool
-	after   string // the last key that the running resync has appended
+	// late means that the next one is due while this one waits for an empty queue: it goes
+	// on behind what waits.
+	late  bool
+	after string // the last key that the running resync has appended
 }
 
 // RunResyncs starts the resyncs that are due, until the context ends.
@@ -46,18 +49,18 @@ func (h *Hub) RunResyncs(ctx context.Context) {
 // has nothing to be told again, and a client wants changes only.
 func (r *Registration) resyncLocked() {
 	if r.hub.isSynced() && !r.client && r.stage != attaching && r.stage != passive {
-		r.resync.running, r.resync.after = true, ""
+		r.resync.running, r.resync.late, r.resync.after = true, false, ""
 	}
 }
 
-// loadResyncLocked appends the next chunk of a resync. It is called when the queue is
-// empty, so no queued change is newer than the entries. It returns false if the store
-// cannot be read now.
+// loadResyncLocked appends the next chunk of a resync behind what waits. No queued change
+// is newer than the entries, because the lock is held since they were read. It returns
+// false if the store cannot be read now.
 func (r *Registration) loadResyncLocked() bool {
 	entries, err := r.hub.store.Select(store.Query{After: r.resync.after, Limit: CursorChunk})
 	if err != nil {
 		r.hub.env.Failed(err)
-		r.resync.running = false
+		r.resync.running, r.resync.late = false, false
 		return false
 	}
 	for _, e := range entries {
@@ -65,7 +68,7 @@ func (r *Registration) loadResyncLocked() bool {
 		r.queueLocked(queue.Notification{Kind: queue.Resynced, Key: e.Key, New: e})
 	}
 	if len(entries) < CursorChunk {
-		r.resync.running = false
+		r.resync.running, r.resync.late = false, false
 	}
 	return true
 }
@@ -127,7 +130,7 @@ func (s *resyncs) startLocked(handlers map[*Registration]struct{}, now time.Time
 		}
 		if !r.resync.due.After(now) {
 			r.resync.due = now.Add(r.resync.every)
-			if !r.resync.running {
+			if r.resync.late = r.resync.running; !r.resync.running {
 				r.resyncLocked()
 			}
 		}
