@@ -52,7 +52,9 @@ type Options struct {
 	Shared Shared
 	// CommitFirst makes Get of the queue wait until what has led to the key is written,
 	// so that nothing is worked on that could be unknown after a crash. That takes a
-	// commit, some ten milliseconds, for the keys of a commit together.
+	// commit, some ten milliseconds, for the keys of a commit together. If that cannot be
+	// written, as on a full disk, Get logs an error after 30 seconds and goes on, and until
+	// it can, each further Get waits for 100 milliseconds.
 	CommitFirst bool
 }
 
@@ -60,8 +62,10 @@ const (
 	defaultEvery = 10 * time.Hour
 	// commitEvery is how often the place and the queue are written.
 	commitEvery = time.Second
-	// closePatience is how long Close waits for the last write.
+	// closePatience is how long Close waits for the last write, and CommitFirst for one.
 	closePatience = 30 * time.Second
+	// failedPatience is how long CommitFirst waits after it has waited in vain.
+	failedPatience = 100 * time.Millisecond
 )
 
 // Open's errors.
@@ -97,16 +101,18 @@ type Consumer struct {
 	// an informer's hub may be taken behind it, never before it.
 	mu      sync.Mutex
 	phase   phase
-	began   time.Time         // when phase became active
-	term    term              // of the file
-	invalid string            // why no place is valid
-	frozen  bool              // places do not move: something could not be recorded
-	losses  uint64            // of the ledger, when it was last written whole
-	whole   bool              // the next commit writes it whole
-	scopes  map[string]*scope // by ID, also those without a handler
-	keys    map[string][]byte // encoded states of keys that no queue has taken over
-	changed map[string][]byte // what is not written yet
-	queue   keeper            // nil before NewQueue
+	began   time.Time // when phase became active
+	term    term      // of the file
+	invalid string    // why no place is valid
+	// unwritten is set while CommitFirst waits in vain
+	unwritten bool
+	frozen    bool              // places do not move: something could not be recorded
+	losses    uint64            // of the ledger, when it was last written whole
+	whole     bool              // the next commit writes it whole
+	scopes    map[string]*scope // by ID, also those without a handler
+	keys      map[string][]byte // encoded states of keys that no queue has taken over
+	changed   map[string][]byte // what is not written yet
+	queue     keeper            // nil before NewQueue
 }
 
 // keeper is the queue of a Consumer. The methods are called with Consumer.mu held.

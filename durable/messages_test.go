@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -189,6 +190,66 @@ func TestErrorOfLedgerIsRepeated(t *testing.T) {
 		if got := m.with("The place of a consumer is written again"); len(got) != 1 {
 			t.Errorf("logged %q, want the end of the error once", got)
 		}
+		l.end()
+	})
+}
+
+// stuckHandler is a handler of a consumer whose informer can write nothing while it is
+// stuck.
+type stuckHandler struct {
+	resume.Handler
+	isStuck *atomic.Bool
+}
+
+func (s stuckHandler) Opened(feed resume.Feed) { s.Handler.Opened(stuckFeed{feed, s.isStuck}) }
+
+type stuckFeed struct {
+	resume.Feed
+	isStuck *atomic.Bool
+}
+
+func (s stuckFeed) Flush(ctx context.Context) error {
+	if s.isStuck.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Feed.Flush(ctx)
+}
+
+// TestCommitFirstOfBrokenDisk checks that only the first key waits long for a disk that
+// writes nothing.
+func TestCommitFirstOfBrokenDisk(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var isStuck atomic.Bool
+		w.opts.CommitFirst = true
+		l := w.open()
+		if _, err := l.inf.AddEventHandler(stuckHandler{l.consumer.Handler(enqueue{l}).(resume.Handler), &isStuck}); err != nil {
+			t.Fatal(err)
+		}
+		l.run()
+		l.begin()
+		w.pass(time.Second)
+		isStuck.Store(true)
+		w.put("a", "owner-a")
+		w.pass(29 * time.Second)
+		l.want("while the first key waits")
+		w.pass(2 * time.Second)
+		l.want("after that", "owner-a")
+		for _, name := range []string{"b", "c", "d"} {
+			w.put(name, "owner-"+name)
+		}
+		w.pass(time.Second)
+		l.want("while nothing can be written", "owner-b", "owner-c", "owner-d")
+		isStuck.Store(false)
+		w.put("e", "owner-e")
+		w.pass(time.Second)
+		l.want("when it can", "owner-e")
+		isStuck.Store(true)
+		w.put("f", "owner-f")
+		w.pass(29 * time.Second)
+		l.want("while the next one waits")
+		w.pass(2 * time.Second)
+		l.want("after that", "owner-f")
 		l.end()
 	})
 }

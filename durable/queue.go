@@ -411,11 +411,16 @@ func (q *queue[T]) countLocked(s *Status) {
 }
 
 // commitFirst waits until what the handlers have received is written, and then their
-// place and the queue.
+// place and the queue. While nothing can be written, it waits for a moment only: each key
+// would wait in vain.
 func (c *Consumer) commitFirst() {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
-	defer cancel()
 	c.mu.Lock()
+	patience := closePatience
+	if c.unwritten {
+		patience = failedPatience
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	var feeds []*member
 	for _, s := range c.scopes {
 		if i := slices.IndexFunc(s.members, func(m *member) bool { return !m.feed.Ended() }); i >= 0 {
@@ -432,9 +437,12 @@ func (c *Consumer) commitFirst() {
 	if err == nil {
 		err = c.commit(ctx)
 	}
-	if err != nil {
+	if err != nil && patience == closePatience {
 		c.log().Error(err, "Work begins before what led to it is written")
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unwritten = err != nil
 }
 
 // prioritizedQueue is a queue whose inner queue knows priorities.

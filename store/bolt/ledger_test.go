@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,24 @@ func TestLedger(t *testing.T) {
 		t.Errorf("SetLedger of a read-only file: %v", err)
 	}
 	must(t, reader.Close())
+}
+
+// TestLedgerOfLongKeys checks keys that are longer than bbolt takes: the key of an object
+// may be as long as a request.
+func TestLedgerOfLongKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	long := strings.Repeat("k", 40_000)
+	must(t, db.SetLedger(t.Context(), "a", map[string][]byte{long + "1": []byte("1"), long + "2": []byte("2"), "short": []byte("3")}))
+	must(t, db.SetLedger(t.Context(), "a", map[string][]byte{long + "1": nil}))
+	got, err := db.Ledger(t.Context(), "a")
+	must(t, err)
+	if diff := cmp.Diff(map[string][]byte{long + "2": []byte("2"), "short": []byte("3")}, got); diff != "" {
+		t.Error(diff)
+	}
+	must(t, db.VerifyLedgers(t.Context()))
 }
 
 // TestLedgerEndsWithContext checks that SetLedger ends with its context while something

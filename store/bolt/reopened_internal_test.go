@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 )
 
@@ -199,4 +200,31 @@ func TestDroppedIndexOfClosedStore(t *testing.T) {
 	if !asked {
 		t.Fatal("nothing was read while the scope was opened")
 	}
+}
+
+// TestListOpensAgain checks that a list opens a file again that could not be opened after
+// a write that failed: nothing else may write.
+func TestListOpensAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	w := openSharingOf(t, path, "1")
+	w.list(3, "text")
+	w.must(w.s.Flush(t.Context()))
+	w.must(os.Rename(path, path+".away"))
+	w.must(os.Symlink(path, path)) // which leads nowhere
+	if err := w.db.SetLedger(t.Context(), "a", map[string][]byte{"k": nil}); err == nil {
+		t.Fatal("a file that is away is written")
+	}
+	w.must(os.Remove(path))
+	w.must(os.Rename(path+".away", path))
+	if _, err := w.s.Keys(store.Query{}); !errors.Is(err, boltfile.ErrNoHandle) {
+		t.Fatalf("the file is read: %v", err)
+	}
+	r, err := w.s.Relist()
+	w.must(err)
+	if err := r.Add(w.object(0, "text")); !errors.Is(err, boltfile.ErrNoHandle) {
+		t.Errorf("the first list: %v", err)
+	}
+	w.must(r.Close())
+	w.list(3, "other")
+	w.must(w.db.Close())
 }

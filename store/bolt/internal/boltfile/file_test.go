@@ -156,6 +156,29 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestDamagedAgain checks that writes that find damage for the second time begin a fresh
+// file, although other writes, which need other pages, have succeeded in between.
+func TestDamagedAgain(t *testing.T) {
+	f, n := open(t, filepath.Join(t.TempDir(), "notes.db"))
+	fails := func() {
+		t.Helper()
+		err := f.Update(t.Context(), "commit", func(*bbolt.Tx) error { return store.ErrCorrupt })
+		if !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("a write that finds damage: %v", err)
+		}
+	}
+	fails()
+	must(t, put(f, t, "1"))
+	n.told = nil
+	fails()
+	n.says(t, "lost", "checked", "created", "reopened")
+	fails()
+	if f.Rebuilds() != 1 {
+		t.Errorf("%d fresh files, want one: the new one has failed once", f.Rebuilds())
+	}
+	must(t, f.Close())
+}
+
 // TestLost checks what becomes of a file that is removed, replaced or written by another
 // program while it is used: the next write begins a fresh one, and the owner is told.
 func TestLost(t *testing.T) {
