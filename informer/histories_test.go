@@ -29,6 +29,7 @@ func TestRewoundElsewhere(t *testing.T) {
 		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
 		w.put("a", "1")
 		aware := w.run(informer.Options{Backend: db, Scope: scope("others")}).sync()
+		ofEvents := w.run(informer.Options{Backend: db, Scope: scope("events")}).sync()
 		w.put("a", "2")
 		w.put("a", "3")
 		waitFor(time.Minute)
@@ -44,6 +45,9 @@ func TestRewoundElsewhere(t *testing.T) {
 		if lists := unaware.inf.Status().ListsByReason; lists[elsewhere] != 1 {
 			t.Errorf("the other one lists %v", lists)
 		}
+		if lists := ofEvents.inf.Status().ListsByReason; lists["history was rewound"] != 1 || lists[elsewhere] != 0 {
+			t.Errorf("that of events lists %v", lists)
+		}
 		if _, there, err := unaware.inf.GetStore().GetByKey("default/ghost"); there || err != nil {
 			t.Errorf("it holds what the history does not have: %v", err)
 		}
@@ -52,6 +56,7 @@ func TestRewoundElsewhere(t *testing.T) {
 		}
 		unaware.end()
 		aware.end()
+		ofEvents.end()
 		if err := db.Close(); err != nil {
 			t.Error(fmt.Errorf("close: %w", err))
 		}

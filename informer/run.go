@@ -64,7 +64,7 @@ func (r run) history() history {
 	if r.factory != nil {
 		backend = r.factory.backend
 	}
-	return history{backend, r.Scope().Cluster}
+	return historyOf(backend, r.Scope())
 }
 
 // find finds the scope of the informer.
