@@ -178,7 +178,7 @@ func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 					w.must(err)
 				}
 				lose()
-				_, err := r.packer.PackList(entries, true)
+				_, err := r.packer.PackList(entries, false)
 				w.must(err)
 				w.must(r.Close())
 				w.list(200, kept)

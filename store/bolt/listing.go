@@ -231,14 +231,14 @@ func (r *relist) giveUp(err error) error {
 }
 
 // Load implements listing.Content.
-func (r *relist) Load(entries []*overlay.Entry) error { return r.load(entries, true) }
+func (r *relist) Load(entries []*overlay.Entry) error { return r.load(entries, false) }
 
-// load writes entries of a first list.
-func (r *relist) load(entries []*overlay.Entry, train bool) error {
+// load writes entries of a first list. isSmall is as for pack.Packer.PackList.
+func (r *relist) load(entries []*overlay.Entry, isSmall bool) error {
 	s := r.s
 	bytes := int64(0)
 	r.wrote = true
-	packed, err := r.packer.PackList(entries, train)
+	packed, err := r.packer.PackList(entries, isSmall)
 	if err != nil {
 		return err
 	}
@@ -272,12 +272,12 @@ func (r *relist) load(entries []*overlay.Entry, train bool) error {
 
 // LoadRest implements listing.Content. What the disk does not accept is left to the
 // committer. So is a small list without a dictionary, for a second time: it is written as
-// it is, because the training takes longer than such a list, and the committer compresses
-// it while readers read it from memory.
+// it is, because to train one for zstd takes longer than such a list, and the committer
+// compresses it while readers read it from memory.
 func (r *relist) LoadRest(entries []*overlay.Entry, isAll bool) error {
 	s := r.s
+	err := r.load(entries, isAll)
 	again := isAll && len(entries) >= codec.MinSamples && r.packer.CanTrain()
-	err := r.load(entries, !again)
 	s.mu.Lock()
 	if r.lost != nil {
 		defer s.mu.Unlock()

@@ -167,8 +167,12 @@ func Try(samples [][]byte, old func([]byte) int) (z codec.Compressor, is, was in
 
 // Train returns a compressor with a dictionary that is trained on payloads, or nil if the
 // payloads are not suitable.
-func Train(payloads [][]byte) codec.Compressor {
-	z, err := codec.Train(payloads)
+func Train(payloads [][]byte) codec.Compressor { return trained(codec.Train(payloads)) }
+
+// TrainFast is Train for those who cannot wait: see codec.TrainFast.
+func TrainFast(payloads [][]byte) codec.Compressor { return trained(codec.TrainFast(payloads)) }
+
+func trained(z codec.Compressor, err error) codec.Compressor {
 	if err != nil {
 		return nil // the objects are small, few, or random
 	}

@@ -125,9 +125,27 @@ func TestTrains(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("samples were asked for %d times", asked)
 	}
-	p := open(t, pack.Options{Trains: true})
-	if _, err := p.PackList(many, false); err != nil || !p.CanTrain() {
-		t.Errorf("a list that is not to train has trained, or %v", err)
+	varied := sharing(2*codec.MinSamples, 1)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, e := range varied {
+		e.Payload.Bytes = nil
+		for range 60 {
+			e.Payload.Bytes = fmt.Appendf(e.Payload.Bytes, "%x", rng.Uint64())
+		}
+	}
+	for name, test := range map[string]struct {
+		entries []*overlay.Entry
+		isSmall bool
+		left    bool // to be trained
+	}{
+		"a small list":              {many, true, false},
+		"a small list for zstd":     {varied, true, true},
+		"a part of a list for zstd": {varied, false, false},
+	} {
+		p := open(t, pack.Options{Trains: true})
+		if _, err := p.PackList(test.entries, test.isSmall); err != nil || p.CanTrain() != test.left {
+			t.Errorf("%s: a dictionary is left to be trained: %t, %v", name, p.CanTrain(), err)
+		}
 	}
 }
 

@@ -94,17 +94,18 @@ func (p *Packer) SetTrials(bytes int) { p.trials.SetEvery(bytes) }
 // in the order of entries. Pack works in parallel and leaves half of the cores to other
 // goroutines, because a commit must not delay events.
 func (p *Packer) Pack(place seal.Place, entries []*overlay.Entry) ([]record.Packed, error) {
-	return p.pack(parallel.DoBeside, p.trained(entries), place, entries)
+	return p.pack(parallel.DoBeside, p.trained(entries, dictionary.Train), place, entries)
 }
 
 // PackList is like Pack for a part of a first list. It works on all cores, because
-// nothing can be read before the list is whole. Without train it trains no dictionary.
-func (p *Packer) PackList(entries []*overlay.Entry, train bool) ([]record.Packed, error) {
-	d := p.dictionaries.Load()
-	if train {
-		d = p.trained(entries)
+// nothing can be read before the list is whole. If the list is small, it trains only what
+// takes no time, beside which such a list would take little.
+func (p *Packer) PackList(entries []*overlay.Entry, isSmall bool) ([]record.Packed, error) {
+	train := dictionary.Train
+	if isSmall {
+		train = dictionary.TrainFast
 	}
-	return p.pack(parallel.Do, d, seal.InScope, entries)
+	return p.pack(parallel.Do, p.trained(entries, train), seal.InScope, entries)
 }
 
 func (p *Packer) pack(do parallel.Loop, d *dictionary.Set, place seal.Place, entries []*overlay.Entry) ([]record.Packed, error) {
@@ -157,7 +158,7 @@ func (p *Packer) CanTrain() bool {
 // trained returns the compressors. If there is no dictionary and there are enough
 // entries, it trains one first; it also trains a better one if a trial finds one. A
 // dictionary is written together with the first records that use it: see Persist.
-func (p *Packer) trained(entries []*overlay.Entry) *dictionary.Set {
+func (p *Packer) trained(entries []*overlay.Entry, train func([][]byte) codec.Compressor) *dictionary.Set {
 	d := p.dictionaries.Load()
 	if !p.opts.Trains {
 		return d
@@ -179,7 +180,7 @@ func (p *Packer) trained(entries []*overlay.Entry) *dictionary.Set {
 		p.sampled.Store(samples != nil)
 		payloads = append(payloads, samples...)
 	}
-	z := dictionary.Train(payloads)
+	z := train(payloads)
 	if z == nil {
 		return d
 	}
