@@ -76,7 +76,7 @@ func (s *scopeStore) insert(b store.Batch, entries []*overlay.Entry, loaded load
 		return s.cause
 	}
 	s.applied(b, entries, loaded, existed, known)
-	// A small first list is committed at once: training its dictionary takes time.
+	// What is left of a first list is committed at once: training its dictionary takes time.
 	s.db.tell((s.overlay.Bytes() >= s.db.opts.CommitBytes || len(loaded.left) > 0) && s.commitErr == nil)
 	return nil
 }
