@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -64,6 +65,23 @@ func TestListOfOtherCodec(t *testing.T) {
 	}
 }
 
+// TestListOfKinds lists objects again and again that are stored with apiVersion and kind,
+// as a transform may set them.
+func TestListOfKinds(t *testing.T) {
+	node := &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Annotations: map[string]string{"pad": strings.Repeat("a", 300)}},
+	}
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	for i := range 4 {
+		for _, accept := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"} {
+			if w := get(t, s, "/api/v1/nodes", accept); w.Code != http.StatusOK {
+				t.Errorf("list %d as %s: %d, %s", i+1, accept, w.Code, w.Body)
+			}
+		}
+	}
+}
+
 // TestTableOfCompleted asks for a Table of pods of which one has ended.
 func TestTableOfCompleted(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "x", ResourceVersion: "1"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
@@ -108,6 +126,23 @@ func TestIndentedList(t *testing.T) {
 	}
 	if got := get(t, s, "/api/v1/nodes?pretty=true", "").Body.String(); got != want.String() {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want.String())
+	}
+}
+
+// TestLongList asks for a list that is too long to be built, in forms that have to be.
+func TestLongList(t *testing.T) {
+	var nodes []runtime.Object
+	for i := range 90 {
+		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("n%02d", i), ResourceVersion: "1", Annotations: map[string]string{"pad": strings.Repeat("a", maxBuilt/80)},
+		}})
+	}
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), nodes...)
+	if w := get(t, s, "/api/v1/nodes?pretty=true", ""); w.Code != http.StatusOK || !json.Valid(w.Body.Bytes()) {
+		t.Errorf("for people: %d, %.200s", w.Code, w.Body)
+	}
+	if w := get(t, s, "/api/v1/nodes", runtime.ContentTypeYAML); w.Code != http.StatusNotAcceptable {
+		t.Errorf("as YAML: %d, %.200s", w.Code, w.Body)
 	}
 }
 

@@ -48,6 +48,14 @@ func (c Collections) Collections() []Collection { return c }
 // flusher is implemented by Readers that can write what was applied.
 type flusher interface{ Flush(context.Context) error }
 
+// These are the values of served.sized. A whole list shows that no object is stored with
+// its kind, as a transform may set it; one that is ends it for good.
+const (
+	unknownSized int32 = iota
+	isSized
+	neverSized
+)
+
 // served is a Collection with what serves it. It implements rest.Getter, rest.Lister,
 // rest.Watcher and rest.TableConvertor.
 type served struct {
@@ -60,9 +68,8 @@ type served struct {
 	plain    *handlers.RequestScope // of requests for the objects
 	other    *handlers.RequestScope // of requests for Tables and metadata
 
-	// isSized means that the stored sizes have been those of the messages: no object was
-	// found that the codec has stored with its kind.
-	isSized atomic.Bool
+	// sized says whether the stored sizes are those of the messages.
+	sized atomic.Int32
 
 	printed struct {
 		mu   sync.Mutex // protects the fields below

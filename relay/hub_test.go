@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -317,6 +318,57 @@ func TestAhead(t *testing.T) {
 		}
 		if got := next(w); got != "MODIFIED 115" {
 			t.Errorf("the watch is sent %s, want MODIFIED 115", got)
+		}
+	})
+}
+
+// TestAheadIsReached watches from a resource version that the relay has not reached, and
+// then has: the watch is no different from others, and gets bookmarks.
+func TestAheadIsReached(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("110", "")
+		s.must(err)
+		s.put(1, 110, true)
+		s.flush()
+		e := <-w.ResultChan()
+		if got := string(e.Type) + " " + metaOf(e.Object).GetResourceVersion(); got != "BOOKMARK 110" {
+			t.Errorf("the watch is sent %s, want BOOKMARK 110", got)
+		}
+	})
+}
+
+// TestSlowWatch has a client that reads nothing while more is written than is kept for it:
+// its watch ends behind a whole group, from where it can go on.
+func TestSlowWatch(t *testing.T) {
+	inScene(t, func(s *scene) {
+		const n = 3 * watchBuffer
+		s.list(n, 100)
+		w, err := s.watch("100", "")
+		s.must(err)
+		rv := 100
+		write := func() {
+			for i := range n {
+				rv++
+				s.put(i, rv, true)
+			}
+			s.flush()
+		}
+		write()
+		synctest.Wait() // the watch is inside of the first group
+		s.served.hub.mu.Lock()
+		s.served.hub.bytes += maxChain // as of larger objects
+		s.served.hub.mu.Unlock()
+		write()
+		synctest.Wait() // it is cut off
+		last := ""
+		for e := range w.ResultChan() {
+			last = metaOf(e.Object).GetResourceVersion()
+		}
+		again, err := s.watch(last, "")
+		s.must(err)
+		if got := next(again); strings.HasPrefix(got, "Expired") {
+			t.Errorf("a client that was told up to %s is sent %s", last, got)
 		}
 	})
 }

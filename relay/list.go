@@ -33,6 +33,7 @@ type list struct {
 	of     *served
 	pages  iter.Seq2[[]store.Entry, error] // of one moment; may be read several times
 	target *target                         // of the items; nil: none
+	kinds  bool                            // an item was found that is stored with its kind
 }
 
 // DeepCopyObject implements runtime.Object. A list does not change.
@@ -178,7 +179,12 @@ func (l *list) protobuf(w io.Writer) error {
 			return err
 		}
 	}
-	if l.of.isSized.Store(written == total); written != total {
+	if l.kinds || written != total {
+		l.of.sized.Store(neverSized)
+	} else if l.target == nil {
+		l.of.sized.CompareAndSwap(unknownSized, isSized)
+	}
+	if written != total {
 		return out.fail(fmt.Errorf("%s: a list has %d bytes instead of %d", l.of.Scope, written, total))
 	}
 	out.Write(unknownTail)
@@ -187,7 +193,7 @@ func (l *list) protobuf(w io.Writer) error {
 
 // size returns how many bytes item returns for an entry.
 func (l *list) size(buf *[]byte, e store.Entry) (int, error) {
-	if l.target == nil && e.Raw != nil && l.of.payloads != nil && l.of.isSized.Load() {
+	if l.target == nil && e.Raw != nil && l.of.payloads != nil && l.of.sized.Load() == isSized {
 		if n, id, err := l.of.payloads.PayloadSize(e); err != nil || id == codec.IDProtobuf {
 			return n - noTypeMeta, err
 		}
@@ -199,11 +205,13 @@ func (l *list) size(buf *[]byte, e store.Entry) (int, error) {
 // item returns the protobuf message of an item. It may be part of *buf.
 func (l *list) item(buf *[]byte, e store.Entry) ([]byte, error) {
 	o := &object{of: l.of, entry: e}
-	if l.target == nil {
-		return o.message(buf)
-	}
-	m, _, err := l.of.message(buf, e)
+	m, head, err := l.of.message(buf, e)
+	l.kinds = l.kinds || err == nil && head != noTypeMeta
 	switch {
+	case l.target == nil && errors.Is(err, errNoMessage):
+		return o.message(buf)
+	case l.target == nil:
+		return m, err
 	case errors.Is(err, errNoMessage):
 		partial, err := o.metadata(l.target.kind.GroupVersion())
 		if err != nil {
@@ -361,8 +369,11 @@ func (c *chunks) end() error {
 // fail returns the error or, if the answer has begun, ends the connection: only so does
 // the client see that the list is not whole.
 func (c *chunks) fail(err error) error {
-	if c.begun {
+	switch {
+	case c.begun:
 		panic(aborted{err})
+	case errors.Is(err, errFull): // the caller knows another way
+		return err
 	}
 	return unavailable(err)
 }

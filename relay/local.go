@@ -102,7 +102,9 @@ func certificate(token string, earlier []byte) (tls.Certificate, error) {
 	}
 	if block, _ := pem.Decode(earlier); block != nil {
 		c, err := x509.ParseCertificate(block.Bytes)
-		if err == nil && key.PublicKey.Equal(c.PublicKey) && time.Until(c.NotAfter) > certificate10/10 {
+		// One that was made while the clock was ahead is not valid yet.
+		isGood := err == nil && !time.Now().Before(c.NotBefore) && time.Until(c.NotAfter) > certificate10/10
+		if isGood && key.PublicKey.Equal(c.PublicKey) {
 			return tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}, nil
 		}
 	}

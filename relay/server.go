@@ -122,16 +122,16 @@ func (s *Server) collections() []Collection {
 	})
 }
 
-// best returns which of several collections of one resource answers a request: the whole
-// of all namespaces before one, and objects before their metadata. ok is false if none is
+// best returns which of several collections of one resource answers a request: objects
+// before their metadata, and then the whole of all namespaces before one. ok is false if none is
 // of the namespace.
 func best(collections []Collection, is func(Collection) bool, namespace string) (c Collection, ok bool) {
 	rank := func(c Collection) int {
 		n := 0
-		if c.Scope.Namespace == "" {
+		if c.Scope.Form != store.Metadata {
 			n += 2
 		}
-		if c.Scope.Form != store.Metadata {
+		if c.Scope.Namespace == "" {
 			n++
 		}
 		return n

@@ -112,8 +112,8 @@ func isExpired(err error) bool {
 
 var errSlow = errors.New("the client is too slow")
 
-// fail says why a watch ends. One that is too slow just ends, as do all when the process
-// ends: their clients go on from what they have.
+// fail says why a watch ends. One that is too slow just ends, behind a whole group, as do
+// all when the process ends: their clients go on from what they have.
 func (w *watcher) fail(ctx context.Context, err error, rv string) {
 	if ctx.Err() != nil || errors.Is(err, errSlow) || errors.Is(err, store.ErrClosed) {
 		return
@@ -269,27 +269,29 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 				return n.err
 			}
 			n = n.next
-			w.slow = n.cut
 			g, err := n.group, error(nil)
 			switch {
 			case ahead == "":
-			case compareRV(n.place.RV, ahead) <= 0:
+			case compareRV(n.place.RV, ahead) < 0:
+				continue
+			case compareRV(n.place.RV, ahead) == 0:
+				ahead = ""
 				continue
 			case n.from == "" || compareRV(ahead, n.from) > 0:
 				g, err = w.rest(g, ahead)
 			}
-			if err == nil {
-				err = w.tell(ctx, g)
-			}
 			if ahead = ""; err != nil {
 				return err
 			}
+			if n, err = w.tellAll(ctx, g, n.cut); err != nil {
+				return err
+			}
 		case <-ticker.C:
-			if err := w.mark(ctx, n, ahead); err != nil {
+			if err := w.mark(ctx, n, &ahead); err != nil {
 				return err
 			}
 		case <-ending:
-			if err := w.mark(ctx, n, ahead); err != nil {
+			if err := w.mark(ctx, n, &ahead); err != nil {
 				return err
 			}
 			ending = nil
@@ -299,6 +301,26 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// tellAll sends a whole group, however slow the client is: it could not go on from inside.
+// It returns the node of the group, which it does not hold meanwhile, so that what comes
+// after it can be dropped.
+func (w *watcher) tellAll(ctx context.Context, g *group, cut <-chan struct{}) (*node, error) {
+	w.slow = nil
+	if err := w.tell(ctx, g); err != nil {
+		return nil, err
+	}
+	select {
+	case <-cut:
+		return nil, errSlow
+	default:
+	}
+	e, err := w.s.hub.enter(ctx, g.place)
+	if err == nil && e.at == nil {
+		err = errSlow
+	}
+	return e.at, err
 }
 
 // tell sends the changes of a group, and a bookmark behind them: from there a client can
@@ -332,12 +354,16 @@ func (w *watcher) tell(ctx context.Context, g *group) error {
 }
 
 // mark sends a bookmark of how far a watch has come that has been sent all up to a node.
-// A client that is ahead of that would go back.
-func (w *watcher) mark(ctx context.Context, n *node, ahead string) error {
-	if !w.bookmarks || ahead != "" {
+// A client that is ahead of that would go back, until that is reached.
+func (w *watcher) mark(ctx context.Context, n *node, ahead *string) error {
+	told := w.s.hub.newest().told(n)
+	if *ahead != "" && compareRV(told, *ahead) < 0 {
 		return nil
 	}
-	return w.send(ctx, w.bookmark(w.s.hub.newest().told(n), false))
+	if *ahead = ""; !w.bookmarks {
+		return nil
+	}
+	return w.send(ctx, w.bookmark(told, false))
 }
 
 // bookmark returns a bookmark: an object of the kind with nothing but a resource version.

@@ -167,7 +167,7 @@ func (e Event) Steps() []Event {
 // LogState describes the log of a scope.
 type LogState struct {
 	// Oldest is the first Place that can be followed, Last the last one. Both are zero if
-	// the log has no mark.
+	// the log has no mark, Oldest also if what is there cannot be read.
 	Oldest, Last Place
 	// Newer means that what there is at Last is newer than its resource version: the mark
 	// is frozen, or a list was being applied.

@@ -6,7 +6,6 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -31,7 +30,7 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 	if err != nil {
 		return held, false, err
 	}
-	same, err = s.sameButKind(obj, func() (bool, error) {
+	same, err = s.scope.SameButKind(obj, func() (bool, error) {
 		hash, err := s.codec.Hash(key, obj)
 		return hash != nil && h != nil && bytes.Equal(h.Hash, hash), err
 	})
@@ -39,13 +38,4 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 		return held, false, err
 	}
 	return h.Public(key), same, nil
-}
-
-// sameButKind calls compare, again if apiVersion and kind may be the difference: protobuf
-// does not contain them. See store.Scope.SameButKind.
-func (s *scopeStore) sameButKind(obj kruntime.Object, compare func() (same bool, err error)) (same bool, err error) {
-	if s.codec.ID() != codec.IDMsgpack {
-		return compare()
-	}
-	return s.scope.SameButKind(obj, compare)
 }

@@ -190,13 +190,17 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 			return nil
 		}
 		state.Begins = changelog.Begin(sn.Scope)
-		return reader.EachBlock(max(l.Full, l.Begin), func(b *record.Block) bool {
+		err := reader.EachBlock(max(l.Full, l.Begin), func(b *record.Block) bool {
 			if b.Mark == nil || b.Mark.Number < max(l.Full, l.Begin) || b.Mark.Number > l.Last {
 				return b.Last() < l.Last
 			}
 			state.Oldest = reader.Mark(b.Mark).Place
 			return false
 		})
+		if errors.Is(changelog.Cut(err), store.ErrTrimmed) {
+			return nil // a damaged block: where the log ends is known, and it goes on
+		}
+		return err
 	})
 	return state, changelog.Cut(err)
 }

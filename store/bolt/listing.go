@@ -135,7 +135,7 @@ func (r *relist) Prepare(obj runtime.Object) (e *overlay.Entry, err error) {
 // Same implements listing.Content.
 func (r *relist) Same(e *overlay.Entry, obj runtime.Object) (same bool, err error) {
 	again := false
-	return r.s.sameButKind(obj, func() (same bool, err error) {
+	return r.s.scope.SameButKind(obj, func() (same bool, err error) {
 		if again {
 			if e, err = r.Prepare(obj); err != nil {
 				return false, err

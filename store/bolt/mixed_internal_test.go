@@ -243,6 +243,22 @@ func TestTrimmedIsSaidOnce(t *testing.T) {
 	}
 }
 
+// TestDamagedBlockLeavesTheRest checks that the first block of the log, if it is damaged,
+// does not hide where the log ends: lists and new watches begin there.
+func TestDamagedBlockLeavesTheRest(t *testing.T) {
+	w := openBounded(t, filepath.Join(t.TempDir(), "i.db"), 0, "", store.Options{})
+	w.list(60, "")
+	w.change(3, 3000)
+	before, err := w.s.History()
+	w.must(err)
+	DamageLog(w.db, w.s.scope, 0)
+	after, err := w.s.History()
+	w.must(err)
+	if !after.Oldest.IsZero() || after.Last != before.Last || after.Readable != before.Readable {
+		t.Errorf("the log is %+v, was %+v", after, before)
+	}
+}
+
 // TestDepartsOnceBesideTrim checks that a departure of a commit of unknown outcome is in
 // the log once after a rewind and a trim.
 func TestDepartsOnceBesideTrim(t *testing.T) {
