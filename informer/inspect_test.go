@@ -646,7 +646,7 @@ func TestEndpointUnreadAnswers(t *testing.T) {
 		client := serveInBubble(t, h)
 		r.sync()
 		rv := w.server.RV()
-		for i := range 3000 {
+		for i := range 300 {
 			w.put(fmt.Sprintf("o-%03d", i), "x")
 		}
 		waitFor(2 * time.Second)

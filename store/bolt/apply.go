@@ -76,8 +76,9 @@ func (s *scopeStore) insert(b store.Batch, entries []*overlay.Entry, loaded load
 		return s.cause
 	}
 	s.applied(b, entries, loaded, existed, known)
-	// What is left of a first list is committed at once: training its dictionary takes time.
-	s.db.tell((s.overlay.Bytes() >= s.db.opts.CommitBytes || len(loaded.left) > 0) && s.commitErr == nil)
+	// A first list is committed at once: its resource version becomes a place in the log
+	// before changes follow, and what is left of it may need a dictionary, which takes time.
+	s.db.tell((s.overlay.Bytes() >= s.db.opts.CommitBytes || b.Loaded) && s.commitErr == nil)
 	return nil
 }
 
