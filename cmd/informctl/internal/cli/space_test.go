@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,12 @@ import (
 func TestCopiesLeaveSpace(t *testing.T) {
 	volume, other := bolttest.Volume(t, 16), t.TempDir()
 	path := filepath.Join(volume, "informers.db")
-	if err := copyFile(podFile(t, func(i int) *corev1.Pod { return testobjects.Pod(i, 1) }), path); err != nil {
+	incompressible := func(i int) *corev1.Pod {
+		pod := testobjects.Pod(i, 1)
+		pod.Annotations["noise"] = hex.EncodeToString(testobjects.Secret(i, 1, 1500).Data["value"])
+		return pod
+	}
+	if err := copyFile(podFile(t, incompressible), path); err != nil {
 		t.Fatal(err)
 	}
 	// What stays free is 4 MiB, and half of a copy.
