@@ -3,6 +3,7 @@ package bolt
 import (
 	"errors"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 )
@@ -78,7 +79,9 @@ func (s *scopeStore) insert(b store.Batch, entries []*overlay.Entry, loaded load
 	s.applied(b, entries, loaded, existed, known)
 	// A first list is committed at once: its resource version becomes a place in the log
 	// before changes follow, and what is left of it may need a dictionary, which takes time.
-	s.db.tell((s.overlay.Bytes() >= s.db.opts.CommitBytes || b.Loaded) && s.commitErr == nil)
+	// Short lists share a commit, because a process may have hundreds of them.
+	long := b.Loaded && s.length >= codec.MinSamples
+	s.db.tell((s.overlay.Bytes() >= s.db.opts.CommitBytes || long) && s.commitErr == nil)
 	return nil
 }
 
