@@ -64,6 +64,7 @@ func TestFindings(t *testing.T) {
 		"a database that goes back in a list":            testBackInList,
 		"a commit of more rows than are trimmed at once": testTrimLarge,
 		"a scope that its publisher does not publish":    testForeign,
+		"marks while the lease is renewed":               testMarksAndRenewals,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -769,4 +770,29 @@ func newHeader(sc *scene, obj *corev1.ConfigMap) header {
 		sc.Fatal(err)
 	}
 	return header{uid: r.uid, rv: r.rv, hash: r.hash}
+}
+
+func testMarksAndRenewals(sc *scene) {
+	sc.list(10, object("a", 1))
+	p := &publisher{sinks: map[int64]*sink{}, known: map[int64]hearsay{}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
+	p.add(sc.w.id, sc.s)
+	sc.w.wrote = p.committed
+	var all sync.WaitGroup
+	all.Go(func() {
+		for range 20_000 {
+			sc.s.markWritten(true, commit{end: sc.w.end})
+		}
+	})
+	all.Go(func() {
+		for range 20_000 {
+			p.silent()
+		}
+	})
+	ended := make(chan struct{})
+	go func() { defer close(ended); all.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		sc.Fatal("a mark and a renewal of the lease wait for each other")
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	mathrand "math/rand/v2"
 	"strconv"
 	"strings"
@@ -121,7 +122,9 @@ type publisher struct {
 	opts  PublishOptions
 	told  chan struct{} // there are news
 
-	mu    sync.Mutex         // protects what follows
+	// mu protects what follows. It is taken while that of a sink is held, so that of a
+	// sink is never taken while it is held.
+	mu    sync.Mutex
 	sinks map[int64]*sink    // by scope, of those that are published now
 	known map[int64]hearsay  // of all scopes that were published
 	news  map[int64]struct{} // scopes with commits that were not notified
@@ -239,10 +242,11 @@ func (p *publisher) add(id int64, s *sink) {
 }
 
 func (p *publisher) remove(id int64, s *sink) {
+	h := newHearsay(s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sinks[id] == s {
-		p.known[id] = newHearsay(s)
+		p.known[id] = h
 		delete(p.sinks, id)
 	}
 }
@@ -260,9 +264,10 @@ func (p *publisher) all() []*sink {
 // silent returns the scopes of which nothing was heard for long.
 func (p *publisher) silent() (ids []int64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, h := range p.known {
-		if s := p.sinks[id]; s != nil {
+	known, sinks := maps.Clone(p.known), maps.Clone(p.sinks)
+	p.mu.Unlock()
+	for id, h := range known {
+		if s := sinks[id]; s != nil {
 			h = newHearsay(s)
 		}
 		limit := silentAfter
@@ -281,7 +286,7 @@ func newHearsay(s *sink) hearsay {
 	return hearsay{last, bookmarked}
 }
 
-// committed notes that a scope has news.
+// committed notes that a scope has news. The mu of its sink may be held.
 func (p *publisher) committed(id int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
