@@ -70,6 +70,16 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+// TestSQLFindings is TestFindings for what Project writes.
+func TestSQLFindings(t *testing.T) {
+	pg := pgtest.Start(t) // the schema kube is the database's
+	for name, test := range map[string]func(*scene){
+		"the deletion of an object that is refused": testRefusedDeletion,
+	} {
+		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
+	}
+}
+
 func testHole(sc *scene) {
 	sc.list(1000, object("a", 900))
 	// Z was created at 1010 and deleted at 1030: this publisher has never seen it.
@@ -794,5 +804,37 @@ func testMarksAndRenewals(sc *scene) {
 	case <-ended:
 	case <-time.After(20 * time.Second):
 		sc.Fatal("a mark and a renewal of the lease wait for each other")
+	}
+}
+
+func testRefusedDeletion(sc *scene) {
+	p := sc.projector()
+	sc.list(10)
+	sc.project(p)
+	send := func(t cache.DeltaType, rv int, content string) {
+		sc.Helper()
+		o, err := raw.Decode(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","uid":"a","resourceVersion":"%d"},"x":%s}`, rv, content))
+		if err == nil {
+			err = errors.Join(sc.s.Push(sc.Context(), t, o, o.ResourceVersion), sc.s.commit(sc.Context()))
+		}
+		if err != nil {
+			sc.Fatal(err)
+		}
+		sc.project(p)
+	}
+	send(cache.Added, 11, "1")
+	send(cache.Updated, 12, "1e400")
+	if n := one[int](sc, "SELECT count(*) FROM kube.object"); n != 1 {
+		sc.Errorf("%d objects, want the one of 11", n)
+	}
+	send(cache.Deleted, 13, "1e400")
+	if n := one[int](sc, "SELECT count(*) FROM kube.object"); n != 0 {
+		sc.Errorf("%d objects, want none: it was deleted", n)
+	}
+	if n := one[int](sc, "SELECT skipped FROM kube.place"); n != 2 {
+		sc.Errorf("%d states are skipped, want 2", n)
+	}
+	if diff := cmp.Diff([]string{"created a@11"}, sc.history()); diff != "" {
+		sc.Errorf("history (-want +got):\n%s", diff)
 	}
 }

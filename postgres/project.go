@@ -358,7 +358,8 @@ func withoutNUL(b []byte) []byte {
 	}
 }
 
-func (p *projector) writePart(ctx context.Context, s projected, all, rows []projectedRow, asOf time.Time, skipped []string) error {
+// writePart writes all rows of a part: the deletions, and what is fine of the others.
+func (p *projector) writePart(ctx context.Context, s projected, all, fine []projectedRow, asOf time.Time, skipped []string) error {
 	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
 		if err := p.fence(ctx, tx, s); err != nil {
 			return err
@@ -371,7 +372,19 @@ func (p *projector) writePart(ctx context.Context, s projected, all, rows []proj
 			ats                                     []time.Time
 			afters                                  []*time.Time
 		}
-		for _, r := range rows {
+		left := fine
+		for _, r := range all {
+			isFine := len(left) > 0 && left[0].seq == r.seq
+			if isFine {
+				r, left = left[0], left[1:]
+			}
+			// A deletion needs no content: only its history is skipped.
+			if isFine || r.kind == deleted || r.kind == gone {
+				final[string(r.key)] = r
+			}
+			if !isFine {
+				continue
+			}
 			change, after := "updated", (*time.Time)(nil)
 			switch r.kind {
 			case added, listedNew:
@@ -382,7 +395,6 @@ func (p *projector) writePart(ctx context.Context, s projected, all, rows []proj
 			if r.kind == gone || r.kind == listedNew || r.kind == listedChanged {
 				after = s.markBefore(all, r)
 			}
-			final[string(r.key)] = r
 			h.seqs, h.rvs, h.changes = append(h.seqs, r.seq), append(h.rvs, r.rv), append(h.changes, change)
 			h.namespaces, h.names, h.uids = append(h.namespaces, r.namespace), append(h.names, r.name), append(h.uids, r.uid)
 			h.jsons, h.ats, h.afters = append(h.jsons, r.json), append(h.ats, r.at), append(h.afters, after)

@@ -233,3 +233,29 @@ func TestAccepted(t *testing.T) {
 		t.Errorf("written in %d calls, %v", calls, err)
 	}
 }
+
+// projector returns a projector of the scene's feed with tables of its own.
+func (sc *scene) projector() *projector {
+	sc.Helper()
+	sc.exec("DROP SCHEMA IF EXISTS kube CASCADE")
+	if err := MigrateSQL(sc.Context(), sc.dsn, Options{}); err != nil {
+		sc.Fatal(err)
+	}
+	return &projector{db: sc.db, opts: ProjectOptions{}.withDefaults()}
+}
+
+// project writes to SQL all there is.
+func (sc *scene) project(p *projector) {
+	sc.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = p.step(sc.Context()); err != nil {
+			sc.Fatal(err)
+		}
+	}
+}
+
+// history returns what has changed in SQL.
+func (sc *scene) history() []string {
+	return one[[]string](sc, "SELECT coalesce(array_agg(change || ' ' || name || '@' || rv ORDER BY at), '{}') FROM kube.history")
+}
