@@ -75,6 +75,7 @@ func TestSQLFindings(t *testing.T) {
 	pg := pgtest.Start(t) // the schema kube is the database's
 	for name, test := range map[string]func(*scene){
 		"the deletion of an object that is refused": testRefusedDeletion,
+		"content that a list has found to differ":   testOtherContent,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -835,6 +836,23 @@ func testRefusedDeletion(sc *scene) {
 		sc.Errorf("%d states are skipped, want 2", n)
 	}
 	if diff := cmp.Diff([]string{"created a@11"}, sc.history()); diff != "" {
+		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
+func testOtherContent(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1), object("b", 2))
+	sc.project(p)
+	// A default of the resource is new: the object has it at its old resource version.
+	other := object("b", 2)
+	other.Data = map[string]string{"default": "new"}
+	sc.list(20, object("a", 1), other)
+	sc.project(p)
+	if got := one[string](sc, "SELECT coalesce(object #>> '{data,default}', '') FROM kube.object WHERE name = 'b'"); got != "new" {
+		sc.Errorf("the content in SQL is %q, want new", got)
+	}
+	if diff := cmp.Diff([]string{"updated b@2"}, sc.history()); diff != "" {
 		sc.Errorf("history (-want +got):\n%s", diff)
 	}
 }

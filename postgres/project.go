@@ -427,32 +427,51 @@ func (s projected) markBefore(rows []projectedRow, r projectedRow) *time.Time {
 	return at
 }
 
+// sqlObjects are the columns of rows of kube.object.
+type sqlObjects struct {
+	keys                           [][]byte
+	namespaces, names, uids, jsons []string
+	rvs                            []int64
+}
+
+func (o *sqlObjects) add(r projectedRow) {
+	o.keys, o.rvs, o.jsons = append(o.keys, r.key), append(o.rvs, r.rv), append(o.jsons, r.json)
+	o.namespaces, o.names, o.uids = append(o.namespaces, r.namespace), append(o.names, r.name), append(o.uids, r.uid)
+}
+
+// args are the arguments of a statement with ofSQL.
+func (o *sqlObjects) args(s projected) []any {
+	return []any{s.id, s.cluster, s.resource, o.keys, o.namespaces, o.names, o.uids, o.rvs, o.jsons}
+}
+
+const ofSQL = "unnest($4::bytea[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[]) AS t(key, namespace, name, uid, rv, object)"
+
+// queue inserts the objects, or replaces those that differ.
+func (o *sqlObjects) queue(b *pgx.Batch, s projected) {
+	if len(o.keys) == 0 {
+		return
+	}
+	b.Queue(`INSERT INTO kube.object AS k (scope, cluster, resource, key, namespace, name, uid, rv, object)
+		SELECT $1, $2, $3, t.key, t.namespace, t.name, t.uid, t.rv, t.object::jsonb FROM `+ofSQL+`
+		ON CONFLICT (scope, key) DO UPDATE SET uid = excluded.uid, rv = excluded.rv, object = excluded.object
+		WHERE k.rv <> excluded.rv OR k.uid <> excluded.uid OR k.object <> excluded.object`, o.args(s)...)
+}
+
 // queueObjects applies the last state of each key.
 func queueObjects(b *pgx.Batch, s projected, final map[string]projectedRow) {
-	var o struct {
-		keys                           [][]byte
-		namespaces, names, uids, jsons []string
-		rvs                            []int64
-	}
+	var objects sqlObjects
 	var gones [][]byte
 	for _, r := range final {
 		if r.kind == deleted || r.kind == gone {
 			gones = append(gones, r.key)
-			continue
+		} else {
+			objects.add(r)
 		}
-		o.keys, o.rvs, o.jsons = append(o.keys, r.key), append(o.rvs, r.rv), append(o.jsons, r.json)
-		o.namespaces, o.names, o.uids = append(o.namespaces, r.namespace), append(o.names, r.name), append(o.uids, r.uid)
 	}
 	if len(gones) > 0 {
 		b.Queue("DELETE FROM kube.object WHERE scope = $1 AND key = ANY ($2)", s.id, gones)
 	}
-	if len(o.keys) > 0 {
-		b.Queue(`INSERT INTO kube.object (scope, cluster, resource, key, namespace, name, uid, rv, object)
-			SELECT $1, $2, $3, t.key, t.namespace, t.name, t.uid, t.rv, t.object::jsonb
-			FROM unnest($4::bytea[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[]) AS t(key, namespace, name, uid, rv, object)
-			ON CONFLICT (scope, key) DO UPDATE SET uid = excluded.uid, rv = excluded.rv, object = excluded.object`,
-			s.id, s.cluster, s.resource, o.keys, o.namespaces, o.names, o.uids, o.rvs, o.jsons)
-	}
+	objects.queue(b, s)
 }
 
 func queuePlace(b *pgx.Batch, s projected, at anchor, asOf time.Time, skipped []string) {
@@ -497,7 +516,7 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 	isFirst := s.place == nil
 	key := []byte{}
 	for {
-		part, err := p.differing(ctx, s, key)
+		part, err := p.published(ctx, s, key)
 		if err != nil {
 			return err
 		}
@@ -505,7 +524,7 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 			break
 		}
 		key = part[len(part)-1].key
-		if err := p.writeDiffering(ctx, d, s, part, isFirst); err != nil {
+		if err := p.writePublished(ctx, d, s, part, isFirst); err != nil {
 			return err
 		}
 	}
@@ -527,24 +546,22 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 	})
 }
 
-// differing returns a part of the published objects, in the order of keys, with what SQL
-// lacks.
-func (p *projector) differing(ctx context.Context, s projected, after []byte) ([]projectedRow, error) {
-	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT o.key, o.namespace, o.name, o.uid, o.rv, o.form, o.data, CASE WHEN k.uid IS NULL THEN 'A' ELSE 'M' END
-		FROM informctl.object o LEFT JOIN kube.object k ON k.scope = o.scope AND k.key = o.key
-		WHERE o.scope = $1 AND o.key > $2 AND (k.rv IS DISTINCT FROM o.rv OR k.uid IS DISTINCT FROM o.uid) ORDER BY o.key LIMIT $3`), s.id, after, projectRows)
+// published returns a part of the published objects, in the order of keys.
+func (p *projector) published(ctx context.Context, s projected, after []byte) ([]projectedRow, error) {
+	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT key, namespace, name, uid, rv, form, data FROM informctl.object
+		WHERE scope = $1 AND key > $2 ORDER BY key LIMIT $3`), s.id, after, projectRows)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r projectedRow, err error) {
-		err = row.Scan(&r.key, &r.namespace, &r.name, &r.uid, &r.rv, &r.form, &r.data, &r.kind)
+		err = row.Scan(&r.key, &r.namespace, &r.name, &r.uid, &r.rv, &r.form, &r.data)
 		return r, err
 	})
 }
 
-// writeDiffering writes a part of what differs. Of a scope's first objects nothing is
-// known to have changed.
-func (p *projector) writeDiffering(ctx context.Context, d *decoder, s projected, part []projectedRow, isFirst bool) error {
+// writePublished writes what differs in a part of the published objects. Of a scope's
+// first objects nothing is known to have changed.
+func (p *projector) writePublished(ctx context.Context, d *decoder, s projected, part []projectedRow, isFirst bool) error {
 	return p.accepted(ctx, d, part, func(fine []projectedRow, skipped []string) error {
 		if len(skipped) > 0 {
 			klog.FromContext(ctx).Info("Objects are left out of SQL", "resource", s.resource, "because", skipped[0], "count", len(skipped))
@@ -553,11 +570,16 @@ func (p *projector) writeDiffering(ctx context.Context, d *decoder, s projected,
 	})
 }
 
-// writeObjects writes objects and, unless they are a scope's first, what has changed.
+// writeObjects writes the objects that differ and, unless they are a scope's first, what
+// has changed. The content is compared, too: another version of a custom resource may
+// have changed it at the same resource version.
 func (p *projector) writeObjects(ctx context.Context, s projected, rows []projectedRow, isFirst bool) error {
-	final := map[string]projectedRow{}
+	if len(rows) == 0 {
+		return nil
+	}
+	var objects sqlObjects
 	for _, r := range rows {
-		final[string(r.key)] = r
+		objects.add(r)
 	}
 	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
 		if err := p.fence(ctx, tx, s); err != nil {
@@ -565,17 +587,14 @@ func (p *projector) writeObjects(ctx context.Context, s projected, rows []projec
 		}
 		b := &pgx.Batch{}
 		if !isFirst {
-			for _, r := range final {
-				change := "updated"
-				if r.kind == added {
-					change = "created"
-				}
-				b.Queue(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
-					VALUES ($1, $2, $3, -$4::bigint, $5, clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), $6, $7, $8, $4, $9::jsonb) ON CONFLICT DO NOTHING`,
-					s.id, s.cluster, s.resource, r.rv, change, r.namespace, r.name, r.uid, r.json)
-			}
+			b.Queue(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
+				SELECT $1, $2, $3, -t.rv, CASE WHEN k.key IS NULL THEN 'created' ELSE 'updated' END, clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1),
+					t.namespace, t.name, t.uid, t.rv, t.object::jsonb
+				FROM `+ofSQL+` LEFT JOIN kube.object k ON k.scope = $1 AND k.key = t.key
+				WHERE k.key IS NULL OR k.rv <> t.rv OR k.uid <> t.uid OR k.object <> t.object::jsonb
+				ON CONFLICT DO NOTHING`, objects.args(s)...)
 		}
-		queueObjects(b, s, final)
+		objects.queue(b, s)
 		return tx.SendBatch(ctx, b).Close()
 	})
 }
