@@ -65,6 +65,7 @@ func TestFindings(t *testing.T) {
 		"a commit of more rows than are trimmed at once": testTrimLarge,
 		"a scope that its publisher does not publish":    testForeign,
 		"marks while the lease is renewed":               testMarksAndRenewals,
+		"a list of a scope that is being dropped":        testListOfDropped,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -854,5 +855,39 @@ func testOtherContent(sc *scene) {
 	}
 	if diff := cmp.Diff([]string{"updated b@2"}, sc.history()); diff != "" {
 		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
+func testListOfDropped(sc *scene) {
+	sc.list(10, object("a", 1))
+	lw := sc.follower(FollowOptions{})
+	s, err := lw.read(sc.Context(), 0, anchor{})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	from := token{Seq: s.last.seq, RV: s.last.rv, Tx: s.last.tx}
+	// Drop waits where it deletes the log.
+	tx, err := sc.db.pool.Begin(sc.Context())
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(sc.Context())) }()
+	if _, err := tx.Exec(sc.Context(), sc.db.sql("SELECT FROM informctl.change FOR UPDATE")); err != nil {
+		sc.Fatal(err)
+	}
+	dropped := make(chan error, 1)
+	go func() { dropped <- sc.db.Drop(sc.Context(), sc.w.id) }()
+	for one[int](sc, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0 {
+		<-time.After(time.Millisecond)
+	}
+	list, err := lw.list(sc.Context(), s.id, from, metav1.ListOptions{})
+	if err != nil || len(list.(*metainternalversion.List).Items) != 1 {
+		sc.Errorf("a list while the log is deleted: %v, %v, want the object", list, err)
+	}
+	if err := errors.Join(tx.Rollback(sc.Context()), <-dropped); err != nil {
+		sc.Fatal(err)
+	}
+	if _, err := lw.list(sc.Context(), s.id, from, metav1.ListOptions{}); !errors.Is(err, errGone) {
+		sc.Errorf("a list of what was dropped: %v", err)
 	}
 }

@@ -48,11 +48,12 @@ func (db *DB) register(ctx context.Context, group string, s store.Scope) (id int
 // not published. A publisher that still has the scope adds it again.
 func (db *DB) Drop(ctx context.Context, id int64) error {
 	// The scope first, which fences its publisher: the rest takes long and needs no lock.
-	// It can be repeated if it is interrupted.
+	// The log before the objects: a list that has read the scope finds its last row gone,
+	// and not a collection without objects. It can be repeated if it is interrupted.
 	var dropped int64
 	for _, statement := range []string{
-		"DELETE FROM informctl.scope WHERE id = $1", "DELETE FROM informctl.object WHERE scope = $1",
-		"DELETE FROM informctl.change WHERE scope = $1", "DELETE FROM informctl.staging WHERE scope = $1",
+		"DELETE FROM informctl.scope WHERE id = $1", "DELETE FROM informctl.change WHERE scope = $1",
+		"DELETE FROM informctl.object WHERE scope = $1", "DELETE FROM informctl.staging WHERE scope = $1",
 	} {
 		tag, err := db.pool.Exec(ctx, db.sql(statement), id)
 		if err != nil {
