@@ -65,6 +65,7 @@ func TestFindings(t *testing.T) {
 		"a commit of more rows than are trimmed at once": testTrimLarge,
 		"a scope that its publisher does not publish":    testForeign,
 		"marks while the lease is renewed":               testMarksAndRenewals,
+		"a notification while a watch reads":             testNotifiedReader,
 		"a list of a scope that is being dropped":        testListOfDropped,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
@@ -889,5 +890,22 @@ func testListOfDropped(sc *scene) {
 	}
 	if _, err := lw.list(sc.Context(), s.id, from, metav1.ListOptions{}); !errors.Is(err, errGone) {
 		sc.Errorf("a list of what was dropped: %v", err)
+	}
+}
+
+func testNotifiedReader(sc *scene) {
+	db, err := Open(sc.Context(), sc.dsn, Options{Schema: sc.db.opts.Schema, Listen: true, Poll: time.Hour})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	w := db.hub.join(sc.w.id)
+	defer db.hub.leave(sc.w.id, w)
+	// The row that the watch has read last is not known while it reads.
+	sc.exec("SELECT pg_notify($1, $2)", sc.db.opts.Schema, fmt.Sprint(sc.w.id))
+	select {
+	case <-w.wake:
+	case <-time.After(5 * time.Second):
+		sc.Error("a watch that reads is not woken by a notification: what it has just missed waits for the poll")
 	}
 }

@@ -100,7 +100,7 @@ func (h *hub) ask(ids []int64) {
 		var id int64
 		var last anchor
 		_, err = pgx.ForEachRow(rows, []any{&id, &last.seq, &last.tx}, func() error {
-			h.wake(id, last)
+			h.wake(id, &last)
 			return nil
 		})
 	}
@@ -109,17 +109,19 @@ func (h *hub) ask(ids []int64) {
 	}
 	h.db.failed(h.ctx, err)
 	for _, id := range ids { // each finds out for itself
-		h.wake(id, anchor{})
+		h.wake(id, nil)
 	}
 }
 
 // wake wakes the watches of a scope that have not read the last row of its log. A
-// failover may have put another row in the place of the one that a watch has read.
-func (h *hub) wake(id int64, last anchor) {
+// failover may have put another row in the place of the one that a watch has read. If
+// last is nil, that row is not known, and all read again: one that reads may have begun
+// before there was news.
+func (h *hub) wake(id int64, last *anchor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.waiters[id] {
-		if w.last.seq == last.seq && w.last.tx == last.tx {
+		if last != nil && w.last.seq == last.seq && w.last.tx == last.tx {
 			continue
 		}
 		select {
@@ -178,7 +180,7 @@ func (h *hub) hear(conn *pgx.Conn) {
 			}
 			for id := range strings.SplitSeq(n.Payload, ",") {
 				if id, err := strconv.ParseInt(id, 10, 64); err == nil {
-					h.wake(id, anchor{})
+					h.wake(id, nil)
 				}
 			}
 		}
