@@ -65,6 +65,7 @@ func TestFindings(t *testing.T) {
 		"a commit of more rows than are trimmed at once": testTrimLarge,
 		"a scope that its publisher does not publish":    testForeign,
 		"marks while the lease is renewed":               testMarksAndRenewals,
+		"the log of a database that went back":           testTrimBack,
 		"a notification while a watch reads":             testNotifiedReader,
 		"a list of a scope that is being dropped":        testListOfDropped,
 	} {
@@ -908,4 +909,27 @@ func testNotifiedReader(sc *scene) {
 	case <-time.After(5 * time.Second):
 		sc.Error("a watch that reads is not woken by a notification: what it has just missed waits for the poll")
 	}
+}
+
+func testTrimBack(sc *scene) {
+	p := &publisher{db: sc.db, opts: PublishOptions{KeepAge: time.Hour, KeepBytes: 1}, sinks: map[int64]*sink{}, known: map[int64]hearsay{}}
+	sc.list(1)
+	follow := func(s *sink) {
+		sc.Helper()
+		p.add(sc.w.id, s)
+		for i := range 20 {
+			sc.push(cache.Added, object(fmt.Sprint("n", i), sc.w.end.rv+1))
+		}
+		p.trim(sc.Context())
+		// The last mark before the bytes to keep stays, with the commit after it.
+		if n := one[int](sc, "SELECT count(*) FROM informctl.change"); n != 3 {
+			sc.Errorf("%d rows are left", n)
+		}
+		p.remove(sc.w.id, s)
+	}
+	follow(sc.s)
+	sc.exec("DELETE FROM informctl.change WHERE seq <> $1", sc.w.end.seq)
+	sc.exec("UPDATE informctl.change SET seq = 1")
+	sc.w, sc.s = sc.publisher("first")
+	follow(sc.s)
 }

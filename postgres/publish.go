@@ -144,7 +144,7 @@ func (p *publisher) run(ctx context.Context, collections []Collection) error {
 	parts.Go(func() { cancel(p.lease.renew(ctx, p.silent)) })
 	parts.Go(func() { p.notify(ctx) })
 	parts.Go(func() { p.every(ctx, markEvery, p.writeMarks) })
-	parts.Go(func() { p.trim(ctx) })
+	parts.Go(func() { p.every(ctx, trimEvery, p.trim) })
 	for _, c := range collections {
 		parts.Go(func() { p.publishScope(ctx, c, cancel) })
 	}

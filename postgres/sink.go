@@ -54,6 +54,9 @@ type sink struct {
 	relist   func(reason string) // of the reflector
 	kick     chan struct{}       // there is something to commit
 	cancel   context.CancelCauseFunc
+	// floor is the first row that trim, which alone uses it, has left. It ends with the
+	// sink: the rows of a database that went back begin earlier.
+	floor int64
 
 	mu         sync.Mutex // protects what follows
 	changed    sync.Cond  // of the fields below

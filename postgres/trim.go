@@ -9,22 +9,19 @@ import (
 // trimPart is how many rows are looked at, and deleted, at once.
 const trimPart = 2000
 
-// trim keeps the logs within KeepAge and KeepBytes until the context ends.
+// trim brings the logs within KeepAge and KeepBytes.
 func (p *publisher) trim(ctx context.Context) {
-	floors := map[int64]int64{} // the first row that was left, by scope
-	p.every(ctx, trimEvery, func(ctx context.Context) {
-		for _, s := range p.all() {
-			for more := true; more && !isOver(ctx); {
-				floor, err := p.db.trimPart(ctx, s.w.id, floors[s.w.id], p.opts)
-				if err != nil {
-					klog.FromContext(ctx).V(2).Info("A log was not trimmed", "scope", s.w.scope.String(), "err", err.Error())
-					break
-				}
-				more = floor > floors[s.w.id]
-				floors[s.w.id] = floor
+	for _, s := range p.all() {
+		for more := true; more && !isOver(ctx); {
+			floor, err := p.db.trimPart(ctx, s.w.id, s.floor, p.opts)
+			if err != nil {
+				klog.FromContext(ctx).V(2).Info("A log was not trimmed", "scope", s.w.scope.String(), "err", err.Error())
+				break
 			}
+			more = floor > s.floor
+			s.floor = floor
 		}
-	})
+	}
 }
 
 // trimPart deletes rows before a mark that is too old or beyond the bytes to keep, from
