@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,6 +71,39 @@ func TestFindings(t *testing.T) {
 		"a list of a scope that is being dropped":        testListOfDropped,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
+	}
+}
+
+// TestSilent checks when a publisher says that it hears nothing of the API server.
+func TestSilent(t *testing.T) {
+	for name, test := range map[string]struct {
+		hear func(*sink)
+		want time.Duration
+	}{
+		"down since a take-over": {func(*sink) {}, silentAfter},
+		"with bookmarks":         {func(s *sink) { s.bookmarked, s.caught = true, true }, silentAfter},
+		"without bookmarks":      {func(s *sink) { s.caught = true }, silentWithoutBookmarks},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &publisher{sinks: map[int64]*sink{}, known: map[int64]hearsay{}}
+				s := newSink(&writer{}, modelScope.Kind, 0)
+				p.add(1, s)
+				test.hear(s)
+				<-time.After(test.want)
+				if got := p.silent(); len(got) != 0 {
+					t.Errorf("the scope is silent after %s", test.want)
+				}
+				<-time.After(time.Second)
+				if got := p.silent(); len(got) != 1 {
+					t.Errorf("the scope is not silent after more than %s", test.want)
+				}
+				p.remove(1, s)
+				if got := p.silent(); len(got) != 1 {
+					t.Error("the scope is not silent when it is not followed any more")
+				}
+			})
+		})
 	}
 }
 

@@ -52,8 +52,9 @@ func (o PublishOptions) withDefaults() PublishOptions {
 
 const (
 	// silentAfter is how long a publisher hears nothing of a scope until it says so: API
-	// servers send bookmarks about each minute. Of one that has sent none, it is longer
-	// than two watches.
+	// servers send bookmarks about each minute. Of one that has sent none since the
+	// publisher has caught up with it, it is longer than two watches. An API server that
+	// is down when a publisher begins sends none either.
 	silentAfter            = 150 * time.Second
 	silentWithoutBookmarks = 25 * time.Minute
 	// markEvery is how long bookmarks of scopes without changes wait for each other.
@@ -134,6 +135,7 @@ type publisher struct {
 type hearsay struct {
 	last       time.Time
 	bookmarked bool
+	caught     bool // the publisher has caught up with it
 }
 
 // run publishes until the context ends or the lease is lost.
@@ -242,7 +244,7 @@ func (p *publisher) add(id int64, s *sink) {
 }
 
 func (p *publisher) remove(id int64, s *sink) {
-	h := newHearsay(s)
+	h := s.lastHeard()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sinks[id] == s {
@@ -268,10 +270,10 @@ func (p *publisher) silent() (ids []int64) {
 	p.mu.Unlock()
 	for id, h := range known {
 		if s := sinks[id]; s != nil {
-			h = newHearsay(s)
+			h = s.lastHeard()
 		}
 		limit := silentAfter
-		if !h.bookmarked {
+		if h.caught && !h.bookmarked {
 			limit = silentWithoutBookmarks
 		}
 		if time.Since(h.last) > limit {
@@ -279,11 +281,6 @@ func (p *publisher) silent() (ids []int64) {
 		}
 	}
 	return ids
-}
-
-func newHearsay(s *sink) hearsay {
-	last, bookmarked := s.lastHeard()
-	return hearsay{last, bookmarked}
 }
 
 // committed notes that a scope has news. The mu of its sink may be held.

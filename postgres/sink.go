@@ -355,13 +355,14 @@ func (s *sink) hear() {
 	s.heard = time.Now()
 }
 
-// lastHeard returns when the API server told something last that was not left waiting for
-// the database, and whether it sends bookmarks.
-func (s *sink) lastHeard() (heard time.Time, bookmarked bool) {
+// lastHeard returns what is known of the API server's signs of life. What was left waiting
+// for the database is none.
+func (s *sink) lastHeard() hearsay {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	h := hearsay{last: s.heard, bookmarked: s.bookmarked, caught: s.caught}
 	if s.busy && s.since.Before(s.heard) {
-		return s.since, s.bookmarked
+		h.last = s.since
 	}
-	return s.heard, s.bookmarked
+	return h
 }
