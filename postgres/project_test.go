@@ -130,6 +130,21 @@ func TestProject(t *testing.T) {
 		}
 	}
 
+	// The limits of a reader are those of the role that logs in.
+	_, template, _ := strings.Cut(postgres.GrantsSQL(""), "alice:\n")
+	if _, err := admin.Exec(t.Context(), "CREATE ROLE alice LOGIN; "+strings.ReplaceAll(template, "-- ", "")); err != nil {
+		t.Fatal(err)
+	}
+	alice, err := pgx.Connect(t.Context(), pg.DSN()+" user=alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = alice.Close(context.WithoutCancel(t.Context())) }()
+	limits := ask(t, alice, "SELECT current_setting('search_path'), current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'), count(*) FROM kube.configmaps")
+	if diff := cmp.Diff([]string{"pg_catalog 1min 1min 3"}, limits); diff != "" {
+		t.Errorf("what a reader has (-want +got):\n%s", diff)
+	}
+
 	if got := ask(t, conn, "SELECT DISTINCT object->>'kind', object->>'apiVersion' FROM kube.object"); !cmp.Equal(got, []string{"ConfigMap v1"}) {
 		t.Errorf("kinds in SQL: %q", got)
 	}

@@ -115,7 +115,8 @@ GRANT INSERT, UPDATE, DELETE ON $schema.lease, $schema.scope, $schema.object, $s
 }
 
 // GrantsSQL returns the statements that make the roles of the tables of Project, which
-// follow a schema, for psql.
+// follow a schema, for psql. As a comment, they have those that limit a role that is
+// granted kube_reader: its name is the owner's to choose.
 //
 //	kube_projector  writes them, and makes their views
 //	kube_reader     asks in SQL; reads all objects
@@ -132,8 +133,11 @@ GRANT USAGE, CREATE ON SCHEMA kube TO kube_projector;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kube TO kube_projector;
 GRANT USAGE ON SCHEMA kube TO kube_reader;
 GRANT SELECT ON kube.place, kube.object, kube.history TO kube_reader;
-ALTER ROLE kube_reader SET search_path = pg_catalog;
-ALTER ROLE kube_reader SET statement_timeout = '1min';
-ALTER ROLE kube_reader SET idle_in_transaction_session_timeout = '1min';
+-- The settings of a role apply when that role logs in, and not to its members. Repeat
+-- these for each role that logs in to read, with its name instead of alice:
+-- GRANT kube_reader TO alice;
+-- ALTER ROLE alice SET search_path = pg_catalog;
+-- ALTER ROLE alice SET statement_timeout = '1min';
+-- ALTER ROLE alice SET idle_in_transaction_session_timeout = '1min';
 `, "$schema", pgx.Identifier{name}.Sanitize())
 }
