@@ -104,6 +104,7 @@ func parse(dsn string, opts Options) (*pgxpool.Config, error) {
 	}
 	cfg.MaxConns = opts.MaxConns
 	cfg.PingTimeout = deadline
+	cfg.ConnConfig.DialFunc = (&net.Dialer{Control: boundSilence}).DialContext
 	// Prepared statements belong to a session, and a pooler of transactions has none.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	if cfg.ConnConfig.ConnectTimeout == 0 {
@@ -113,7 +114,7 @@ func parse(dsn string, opts Options) (*pgxpool.Config, error) {
 }
 
 // deadline is how long a statement takes at most that does not depend on the size of a
-// collection. A server that vanishes without a reset is found out only so.
+// collection. A server that vanishes without a reset is found out so, and by boundSilence.
 var deadline = 15 * time.Second
 
 // checkTLS returns an error if somebody on the network could be the server.
