@@ -113,6 +113,7 @@ func TestSQLFindings(t *testing.T) {
 	for name, test := range map[string]func(*scene){
 		"the deletion of an object that is refused": testRefusedDeletion,
 		"content that a list has found to differ":   testOtherContent,
+		"feeds of two schemas":                      testTwoFeeds,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -966,4 +967,32 @@ func testTrimBack(sc *scene) {
 	sc.exec("UPDATE informctl.change SET seq = 1")
 	sc.w, sc.s = sc.publisher("first")
 	follow(sc.s)
+}
+
+func testTwoFeeds(sc *scene) {
+	sc.projector()
+	other := newScene(sc.T, sc.dsn)
+	ctx, cancel := context.WithCancel(sc.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := sc.db.Project(ctx, ProjectOptions{Every: time.Millisecond}); err != nil {
+			sc.Errorf("the first feed: %v", err)
+		}
+	})
+	sc.list(10, object("a", 1))
+	for one[int](sc, "SELECT count(*) FROM kube.object") == 0 {
+		<-time.After(time.Millisecond)
+	}
+	cancel()
+	done.Wait()
+	// Its scope has the same number.
+	other.list(10, object("b", 1))
+	ctx, cancel = context.WithTimeout(sc.Context(), 10*time.Second)
+	defer cancel()
+	if err := other.db.Project(ctx, ProjectOptions{Every: time.Millisecond}); !errors.Is(err, ErrSchema) {
+		sc.Errorf("a second feed: %v", err)
+	}
+	if diff := cmp.Diff([]string{}, sc.history()); diff != "" {
+		sc.Errorf("history (-want +got):\n%s", diff)
+	}
 }

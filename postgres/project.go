@@ -64,15 +64,12 @@ func MigrateSQL(ctx context.Context, dsn string, opts Options) error {
 // kube.history, until the context ends. It follows the log as any follower does, from a
 // place that it stores with what it has written; where the log does not tell, it compares
 // the objects. One projector at a time does so. What jsonb refuses is skipped, counted in
-// kube.place and logged.
+// kube.place and logged. The error is ErrSchema if the tables are missing or have what is
+// published in another schema.
 func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
 	opts = opts.withDefaults()
-	var v int
-	switch err := db.pool.QueryRow(ctx, "SELECT version FROM kube.version").Scan(&v); {
-	case codeOf(err) == undefinedTable:
-		return fmt.Errorf("%w: there are none in schema %s; run: informctl postgres migrate --sql", ErrSchema, SQLSchema)
-	case err != nil:
-		return fmt.Errorf("read the version of the tables in %s: %w", SQLSchema, err)
+	if err := db.claimSQL(ctx); err != nil {
+		return err
 	}
 	l := &lease{db: db, table: SQLSchema + ".lease", group: SQLSchema, holder: newHolder(), ttl: opts.TTL}
 	for {
@@ -90,6 +87,25 @@ func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
 		}
 		klog.FromContext(ctx).Info("Writing SQL has ended, the lease is waited for", "err", err.Error())
 	}
+}
+
+// claimSQL makes the tables of SQL those of this feed, if they are of none yet. The error
+// is ErrSchema if they are of another: its scopes have the same numbers.
+func (db *DB) claimSQL(ctx context.Context) error {
+	var feed string
+	_, err := db.pool.Exec(ctx, "UPDATE kube.version SET feed = $1 WHERE feed = ''", db.opts.Schema)
+	if err == nil {
+		err = db.pool.QueryRow(ctx, "SELECT feed FROM kube.version").Scan(&feed)
+	}
+	switch {
+	case codeOf(err) == undefinedTable:
+		return fmt.Errorf("%w: there are none in schema %s; run: informctl postgres migrate --sql", ErrSchema, SQLSchema)
+	case err != nil:
+		return fmt.Errorf("read whose the tables in %s are: %w", SQLSchema, err)
+	case feed != db.opts.Schema:
+		return fmt.Errorf("%w: schema %s has what is published in schema %s, and cannot have that of %s, too; use another database", ErrSchema, SQLSchema, feed, db.opts.Schema)
+	}
+	return nil
 }
 
 // project runs until the context ends or the lease is lost.

@@ -2,7 +2,9 @@
 -- projector writes it from the feed; nothing here slows or stops the feed.
 CREATE SCHEMA IF NOT EXISTS kube;
 
-CREATE TABLE kube.version (version int NOT NULL);
+-- feed is the schema of the feed that is projected, '' until there is one: the numbers of
+-- scopes are its own.
+CREATE TABLE kube.version (version int NOT NULL, feed text NOT NULL DEFAULT '');
 
 -- Who writes; see the table of the feed with this name.
 CREATE TABLE kube.lease (
@@ -44,4 +46,4 @@ CREATE INDEX history_at ON kube.history (resource, at);
 CREATE INDEX history_name ON kube.history (resource, left(namespace, 253), left(name, 253), at);
 CREATE INDEX history_age ON kube.history (at);
 
-INSERT INTO kube.version VALUES (1);
+INSERT INTO kube.version (version) VALUES (1);
