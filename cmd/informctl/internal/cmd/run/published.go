@@ -66,7 +66,9 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 		if !slices.Contains(clusters, s.Scope.Cluster) {
 			clusters = append(clusters, s.Scope.Cluster)
 		}
-		mine = append(mine, s)
+		if !isSuperseded(s, all) {
+			mine = append(mine, s)
+		}
 	}
 	switch {
 	case len(clusters) > 1:
@@ -92,6 +94,19 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 		out = append(out, mine[at])
 	}
 	return out, nil
+}
+
+// isSuperseded reports whether the same resource is published under another Kind instead, as
+// after the preferred version of a custom resource has changed: its scope stays in the
+// database, and nobody publishes it any more. If nobody publishes at all, the one that was
+// published last counts.
+func isSuperseded(s postgres.ScopeStatus, all []postgres.ScopeStatus) bool {
+	return slices.ContainsFunc(all, func(other postgres.ScopeStatus) bool {
+		same := other.Scope
+		same.Kind = s.Scope.Kind
+		isOther := same == s.Scope && other.Scope.Kind != s.Scope.Kind
+		return isOther && !s.IsHeld && (other.IsHeld || other.MarkTime.After(s.MarkTime))
+	})
 }
 
 // isCalled reports whether a user may call a resource so: pods, deployments.apps,
