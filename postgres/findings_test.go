@@ -66,6 +66,7 @@ func TestFindings(t *testing.T) {
 		"a commit of more rows than are trimmed at once": testTrimLarge,
 		"a scope that its publisher does not publish":    testForeign,
 		"marks while the lease is renewed":               testMarksAndRenewals,
+		"a list with what cannot be encoded":             testNotEncoded,
 		"the log of a database that went back":           testTrimBack,
 		"a notification while a watch reads":             testNotifiedReader,
 		"a list of a scope that is being dropped":        testListOfDropped,
@@ -994,5 +995,14 @@ func testTwoFeeds(sc *scene) {
 	}
 	if diff := cmp.Diff([]string{}, sc.history()); diff != "" {
 		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
+func testNotEncoded(sc *scene) {
+	l := sc.begin()
+	var failed error
+	sc.s.cancel = func(err error) { failed = err }
+	if err := l.Add(sc.Context(), &metav1.Status{}); !isObjectError(err) || !isObjectError(failed) {
+		sc.Errorf("a list ends with %v, and the scope with %v: it would list each second, and the status would not say why", err, failed)
 	}
 }
