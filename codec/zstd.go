@@ -132,8 +132,8 @@ func (z *Zstd) Decompress(dst, compressed []byte) ([]byte, error) {
 }
 
 // DecompressedSize returns the size, in bytes, of a payload of at least 128 bytes that
-// compressed declares. It returns 0 if the input is damaged, or if the payload is so small
-// that no size is declared.
+// compressed declares. It returns 0 if the input is damaged, or if the payload is so
+// small that no size is declared.
 func DecompressedSize(compressed []byte) int {
 	if !bytes.HasPrefix(compressed, zstdFrame) {
 		n, err := s2.DecodedLen(compressed)

@@ -53,8 +53,8 @@ type Options struct {
 	// CommitFirst makes Get of the queue wait until what has led to the key is written,
 	// so that nothing is worked on that could be unknown after a crash. That takes a
 	// commit, some ten milliseconds, for the keys of a commit together. If that cannot be
-	// written, as on a full disk, Get logs an error after 30 seconds and goes on, and until
-	// it can, each further Get waits for 100 milliseconds.
+	// written, as on a full disk, Get logs an error after 30 seconds and goes on, and
+	// until it can, each further Get waits for 100 milliseconds.
 	CommitFirst bool
 }
 

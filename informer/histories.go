@@ -19,10 +19,10 @@ const rewoundOnce = time.Minute
 
 // history is that of an API server: its resources have their resource versions from one
 // etcd. It goes back for all of them, but each informer finds that only if it asks before
-// the new history has grown beyond what it holds. Events are often in an etcd of their own
-// (kube-apiserver's --etcd-servers-overrides), whose loss says nothing of the others. What
-// an aggregated server has cannot be told from the rest: a list too many is better than one
-// that is missing.
+// the new history has grown beyond what it holds. Events are often in an etcd of their
+// own (kube-apiserver's --etcd-servers-overrides), whose loss says nothing of the others.
+// What an aggregated server has cannot be told from the rest: a list too many is better
+// than one that is missing.
 type history struct {
 	backend store.Backend // informers of one backend and one cluster have one history
 	cluster string

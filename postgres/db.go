@@ -114,7 +114,8 @@ func parse(dsn string, opts Options) (*pgxpool.Config, error) {
 }
 
 // deadline is how long a statement takes at most that does not depend on the size of a
-// collection. A server that vanishes without a reset is found out so, and by boundSilence.
+// collection. A server that vanishes without a reset is found out so, and by
+// boundSilence.
 var deadline = 15 * time.Second
 
 // checkTLS returns an error if somebody on the network could be the server.

@@ -355,8 +355,8 @@ func (s *sink) hear() {
 	s.heard = time.Now()
 }
 
-// lastHeard returns what is known of the API server's signs of life. What was left waiting
-// for the database is none.
+// lastHeard returns what is known of the API server's signs of life. What was left
+// waiting for the database is none.
 func (s *sink) lastHeard() hearsay {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -144,7 +144,8 @@ func eventFields(of corev1.ObjectReference, name string, set fields.Set) fields.
 }
 
 // fieldLabels returns the field labels of the scope beside name and namespace, nil if
-// there are none, as without the objects. Those of a custom resource are in its definition (KEP-4358).
+// there are none, as without the objects. Those of a custom resource are in its
+// definition (KEP-4358).
 func (s *served) fieldLabels() *fieldLabels {
 	if s.Scope.Form == store.Metadata {
 		return nil

@@ -338,8 +338,8 @@ func TestAheadIsReached(t *testing.T) {
 	})
 }
 
-// TestSlowWatch has a client that reads nothing while more is written than is kept for it:
-// its watch ends behind a whole group, from where it can go on.
+// TestSlowWatch has a client that reads nothing while more is written than is kept for
+// it: its watch ends behind a whole group, from where it can go on.
 func TestSlowWatch(t *testing.T) {
 	inScene(t, func(s *scene) {
 		const n = 3 * watchBuffer

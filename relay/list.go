@@ -33,7 +33,7 @@ type list struct {
 	of     *served
 	pages  iter.Seq2[[]store.Entry, error] // of one moment; may be read several times
 	target *target                         // of the items; nil: none
-	kinds  bool                            // an item was found that is stored with its kind
+	kinds  bool                            // an item is stored with its kind
 }
 
 // DeepCopyObject implements runtime.Object. A list does not change.

@@ -123,8 +123,8 @@ func (s *Server) collections() []Collection {
 }
 
 // best returns which of several collections of one resource answers a request: objects
-// before their metadata, and then the whole of all namespaces before one. ok is false if none is
-// of the namespace.
+// before their metadata, and then the whole of all namespaces before one. ok is false if
+// none is of the namespace.
 func best(collections []Collection, is func(Collection) bool, namespace string) (c Collection, ok bool) {
 	rank := func(c Collection) int {
 		n := 0

@@ -303,9 +303,9 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 	}
 }
 
-// tellAll sends a whole group, however slow the client is: it could not go on from inside.
-// It returns the node of the group, which it does not hold meanwhile, so that what comes
-// after it can be dropped.
+// tellAll sends a whole group, however slow the client is: it could not go on from
+// inside. It returns the node of the group, which it does not hold meanwhile, so that
+// what comes after it can be dropped.
 func (w *watcher) tellAll(ctx context.Context, g *group, cut <-chan struct{}) (*node, error) {
 	w.slow = nil
 	if err := w.tell(ctx, g); err != nil {

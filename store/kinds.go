@@ -6,9 +6,9 @@ import (
 )
 
 // SameButKind calls compare, and if that finds a difference, once more with obj as the
-// other way of the API server has it. client-go removes apiVersion and kind from an object
-// with a Go type that a watch brings, and not from one in a list, where a server may send
-// them (of a custom resource it does): they are no difference. obj is as before
+// other way of the API server has it. client-go removes apiVersion and kind from an
+// object with a Go type that a watch brings, and not from one in a list, where a server
+// may send them (of a custom resource it does): they are no difference. obj is as before
 // afterwards.
 func (s Scope) SameButKind(obj runtime.Object, compare func() (same bool, err error)) (same bool, err error) {
 	same, err = compare()

@@ -214,8 +214,8 @@ type Store interface {
 	Encode(runtime.Object) (Entry, error)
 	// Compare returns the header of the stored object with the key of obj (a zero Header
 	// if there is none), and whether both have the same content, but for apiVersion and
-	// kind of a typed object: see Scope.SameButKind. A store without a codec cannot compare
-	// content. An object that cannot be stored is an *ObjectError.
+	// kind of a typed object: see Scope.SameButKind. A store without a codec cannot
+	// compare content. An object that cannot be stored is an *ObjectError.
 	Compare(obj runtime.Object) (held Header, same bool, err error)
 	// All yields every object in key order. It reads in chunks and holds no transaction
 	// while the loop body runs. It is not a snapshot: an object that changes during the

@@ -78,8 +78,8 @@ func (s *scopeStore) insert(b store.Batch, entries []*overlay.Entry, loaded load
 	}
 	s.applied(b, entries, loaded, existed, known)
 	// A first list is committed at once: its resource version becomes a place in the log
-	// before changes follow, and what is left of it may need a dictionary, which takes time.
-	// Short lists share a commit, because a process may have hundreds of them.
+	// before changes follow, and what is left of it may need a dictionary, which takes
+	// time. Short lists share a commit, because a process may have hundreds of them.
 	long := b.Loaded && s.length >= codec.MinSamples
 	s.db.tell((s.overlay.Bytes() >= s.db.opts.CommitBytes || long) && s.commitErr == nil)
 	return nil

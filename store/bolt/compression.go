@@ -14,12 +14,12 @@ import (
 type Compression int
 
 const (
-	// Dictionary compresses with a dictionary of the scope's own objects, with S2 or, where
-	// that is much smaller, with zstd; for encrypted scopes it is the same as Zstd. The
-	// dictionary is made when codec.MinSamples objects are first written in one
-	// transaction, as by the first list, or when the scope has grown to four times as many
-	// objects. Objects that are written before that, and objects of fewer than 128 bytes,
-	// are not compressed.
+	// Dictionary compresses with a dictionary of the scope's own objects, with S2 or,
+	// where that is much smaller, with zstd; for encrypted scopes it is the same as Zstd.
+	// The dictionary is made when codec.MinSamples objects are first written in one
+	// transaction, as by the first list, or when the scope has grown to four times as
+	// many objects. Objects that are written before that, and objects of fewer than 128
+	// bytes, are not compressed.
 	Dictionary Compression = iota
 	// Zstd compresses with zstd without a dictionary.
 	Zstd

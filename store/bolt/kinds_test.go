@@ -12,8 +12,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestKindsOfCustomResources lists custom resources with apiVersion and kind, as a page of
-// a list has them, and without, as a watch does: nothing has changed.
+// TestKindsOfCustomResources lists custom resources with apiVersion and kind, as a page
+// of a list has them, and without, as a watch does: nothing has changed.
 func TestKindsOfCustomResources(t *testing.T) {
 	db, err := bolt.Open(filepath.Join(t.TempDir(), "db"), bolt.Options{})
 	must(t, err)

@@ -452,8 +452,8 @@ func testRelistAddedTwice(h *harness) {
 	}
 }
 
-// testRelistKept checks that a key keeps its last good state, which may be one of the list
-// itself.
+// testRelistKept checks that a key keeps its last good state, which may be one of the
+// list itself.
 func testRelistKept(h *harness) {
 	for range 2 { // a first list, then a relist
 		list := h.relist(configMap("a/both", "2", "blue"))

@@ -156,8 +156,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestIdentityOfUser checks that a ServiceAccount tells its cluster, and no user whom
-// several clusters may know by one UID.
+// TestIdentityOfUser checks that the UID of a ServiceAccount is that of a cluster, and the
+// UID of another user is not: several clusters may know it.
 func TestIdentityOfUser(t *testing.T) {
 	for name, want := range map[string]string{
 		"system:serviceaccount:apps:web": "user/7",

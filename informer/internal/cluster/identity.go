@@ -18,11 +18,10 @@ import (
 )
 
 // Identity returns an identity that distinguishes the cluster behind cfg from others, for
-// store.Scope.Cluster. It is the UID of the kube-system namespace; if that
-// may not be read, the UID of the requesting ServiceAccount, which also belongs to one
-// cluster; for any other user, whom several clusters may know by the same UID, the host and
-// its CA. An error means that the server
-// could not be asked, or that no API server has answered.
+// store.Scope.Cluster. It is the UID of the kube-system namespace; if that may not be
+// read, the UID of the requesting ServiceAccount, which also belongs to one cluster; for
+// any other user, whose UID several clusters may know, the host and its CA. An error
+// means that the server could not be asked, or that no API server has answered.
 func Identity(ctx context.Context, cfg *rest.Config) (string, error) {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

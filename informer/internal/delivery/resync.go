@@ -17,8 +17,8 @@ type resync struct {
 	every   time.Duration // the effective period; 0 means never
 	due     time.Time
 	running bool
-	// late means that the next one is due while this one waits for an empty queue: it goes
-	// on behind what waits.
+	// late means that the next one is due while this one waits for an empty queue: it
+	// goes on behind what waits.
 	late  bool
 	after string // the last key that the running resync has appended
 }

@@ -96,8 +96,9 @@ type File struct {
 	// writeMu is held by every writer. bbolt has such a lock too, but writeMu is also
 	// held while the file is reopened.
 	writeMu writeLock
-	// damaged counts the consecutive writes of one kind that have failed because of damage:
-	// another kind may succeed, because it needs other pages. writeMu protects it.
+	// damaged counts the consecutive writes of one kind that have failed because of
+	// damage: another kind may succeed, because it needs other pages. writeMu protects
+	// it.
 	damaged map[string]int
 	// lost is set while the content is lost and no fresh file could be begun. What is
 	// held in memory since is not lost again. writeMu protects it.

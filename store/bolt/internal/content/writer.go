@@ -39,7 +39,7 @@ type Writer struct {
 	recounts         bool   // a damaged record was overwritten
 
 	appends bool              // see Append
-	ends    map[string][]byte // the last keys of the indexes whose keys were in order so far
+	ends    map[string][]byte // the last key that was put into each index; see append
 }
 
 // NewWriter returns a Writer of a scope's bucket. The errors are those of damage.
@@ -65,8 +65,8 @@ func (w *Writer) Append() {
 	w.appends, w.ends = true, map[string][]byte{}
 }
 
-// append makes the pages of an index full as long as each key follows the others, as those
-// of namespaces do.
+// append makes the pages of an index full as long as each key follows the others, as
+// those of namespaces do.
 func (w *Writer) append(name string, index *bbolt.Bucket, key []byte) {
 	last, known := w.ends[name]
 	if !known {

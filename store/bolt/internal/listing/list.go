@@ -32,9 +32,9 @@ type Content interface {
 	// Prepare returns the entry of a listed object. It returns a *store.ObjectError if
 	// the object cannot be stored.
 	Prepare(obj runtime.Object) (*overlay.Entry, error)
-	// Same reports whether the content has the object of an entry, which was prepared. A damaged object
-	// counts as different, so that the list replaces it. After an error of Same, Keys or
-	// Staged the list cannot be compared with the content.
+	// Same reports whether the content has the object of an entry, which was prepared. A
+	// damaged object counts as different, so that the list replaces it. After an error of
+	// Same, Keys or Staged the list cannot be compared with the content.
 	Same(e *overlay.Entry, obj runtime.Object) (bool, error)
 	// Keys returns up to n own keys of stored objects, in the order of their file keys,
 	// that come after the given one.

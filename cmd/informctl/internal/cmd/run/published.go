@@ -96,10 +96,10 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 	return out, nil
 }
 
-// isSuperseded reports whether the same resource is published under another Kind instead, as
-// after the preferred version of a custom resource has changed: its scope stays in the
-// database, and nobody publishes it any more. If nobody publishes at all, the one that was
-// published last counts.
+// isSuperseded reports whether the same resource is published under another Kind instead,
+// as after the preferred version of a custom resource has changed: its scope stays in the
+// database, and nobody publishes it any more. If nobody publishes at all, the one that
+// was published last counts.
 func isSuperseded(s postgres.ScopeStatus, all []postgres.ScopeStatus) bool {
 	return slices.ContainsFunc(all, func(other postgres.ScopeStatus) bool {
 		same := other.Scope
