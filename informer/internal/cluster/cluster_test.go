@@ -156,8 +156,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestIdentityOfUser checks that the UID of a ServiceAccount is that of a cluster, and the
-// UID of another user is not: several clusters may know it.
+// TestIdentityOfUser checks that the UID of a ServiceAccount is that of a cluster, and
+// the UID of another user is not: several clusters may know it.
 func TestIdentityOfUser(t *testing.T) {
 	for name, want := range map[string]string{
 		"system:serviceaccount:apps:web": "user/7",
