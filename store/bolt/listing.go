@@ -134,29 +134,34 @@ func (r *relist) Prepare(obj runtime.Object) (e *overlay.Entry, err error) {
 
 // Same implements listing.Content.
 func (r *relist) Same(e *overlay.Entry, obj runtime.Object) (same bool, err error) {
-	again := false
-	return r.s.scope.SameButKind(obj, func() (same bool, err error) {
-		if again {
-			if e, err = r.Prepare(obj); err != nil {
-				return false, err
-			}
+	same, isVersion, err := r.same(e)
+	if err != nil || same || !isVersion {
+		return same, err // an object of another resource version differs
+	}
+	return r.s.scope.SameButKind(obj, func() (bool, error) {
+		e, err := r.Prepare(obj)
+		if err != nil {
+			return false, err
 		}
-		again = true
-		return r.same(e)
+		same, _, err := r.same(e)
+		return same, err
 	})
 }
 
-func (r *relist) same(e *overlay.Entry) (same bool, err error) {
+// same reports whether the content has the object of an entry, and whether it has its
+// resource version.
+func (r *relist) same(e *overlay.Entry) (same, isVersion bool, err error) {
 	err = r.s.read("header "+e.Key, func(sn *snapshot) error {
 		// A damaged object counts as different, so that this list replaces it.
 		h, err := sn.Header(e.Key)
 		if err == nil && h != nil && !sn.Overlay.Has(e.Key) {
 			err = r.s.codec.Check(e.Key, sn.Objects.Get([]byte(e.Key)))
 		}
+		isVersion = err == nil && h != nil && h.RV == e.Head.RV
 		same = err == nil && h != nil && h.SameContent(e.Head)
 		return nil
 	})
-	return same, r.giveUp(err)
+	return same, isVersion, r.giveUp(err)
 }
 
 // Keys implements listing.Content.
