@@ -20,11 +20,11 @@ test: controlplane ## Run every test, on a real API server too, under the race d
 
 .PHONY: test-library
 test-library:
-	go test $(NOVET) $(RACE) -timeout 20m ./...
+	go test $(NOVET) $(RACE) -timeout 40m ./...
 
 .PHONY: test-modules
 test-modules:
-	cd cmd/informctl && go test $(NOVET) $(RACE) -timeout 20m ./... && go test $(NOVET) ./internal/top # whose panics race in their library
+	cd cmd/informctl && go test $(NOVET) $(RACE) -timeout 40m ./... && go test $(NOVET) ./internal/top # whose panics race in their library
 	cd metrics && go test $(NOVET) $(RACE) ./...
 	cd postgres && go test $(NOVET) $(RACE) ./...
 	cd relay && go test $(NOVET) $(RACE) ./...
@@ -35,8 +35,8 @@ test-modules:
 .PHONY: test-servers
 test-servers:
 	@# These drive processes of their own, except for manager: 800 caches, for which the race detector would take 10 minutes.
-	cd e2e && go test $(NOVET) -count=1 -p 3 -timeout 20m $$(go list ./... | grep -v -e /factories -e /sample -e /soak)
-	cd e2e && go test $(NOVET) $(RACE) -count=1 -timeout 20m ./factories ./sample ./soak
+	cd e2e && go test $(NOVET) -count=1 -p 3 -timeout 40m $$(go list ./... | grep -v -e /factories -e /sample -e /soak)
+	cd e2e && go test $(NOVET) $(RACE) -count=1 -timeout 40m ./factories ./sample ./soak
 
 .PHONY: unit
 unit: ## Run the tests that need no API server.
