@@ -47,7 +47,9 @@ func (m *Metrics) processing(waiting int, process func() error) error {
 	if m == nil {
 		return process()
 	}
-	m.pushed() // otherwise PopBatch might find nothing and block
+	if m.added.Load() == m.taken {
+		m.pushed() // PopBatch would find nothing and block
+	}
 	single := func(interface{}, bool) error {
 		m.taken++
 		return process()
