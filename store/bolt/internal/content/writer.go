@@ -38,8 +38,8 @@ type Writer struct {
 	hasNew           bool   // a dictionary was written
 	recounts         bool   // a damaged record was overwritten
 
-	appends bool              // see Append
-	ends    map[string][]byte // the last key that was put into each index; see append
+	// ends has the last key that was put into each index; nil without Append
+	ends map[string][]byte
 }
 
 // NewWriter returns a Writer of a scope's bucket. The errors are those of damage.
@@ -62,7 +62,7 @@ const fillOfList = 0.95
 // Append tells that new keys follow those that are there, as in a server's list.
 func (w *Writer) Append() {
 	w.headers.FillPercent, w.objects.FillPercent = fillOfList, fillOfList
-	w.appends, w.ends = true, map[string][]byte{}
+	w.ends = map[string][]byte{}
 }
 
 // append makes the pages of an index full as long as each key follows the others, as
@@ -222,7 +222,7 @@ func (w *Writer) index(key string, old, now *record.Header) error {
 		}
 		for _, value := range is {
 			k, v := record.IndexEntry(value, key)
-			if w.appends {
+			if w.ends != nil {
 				w.append(name, b, k)
 			}
 			if b.Get(k) == nil {

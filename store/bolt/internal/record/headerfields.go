@@ -22,7 +22,7 @@ func (h *Header) AppendFields(b []byte) []byte {
 			fields++
 		}
 	}
-	b = append(b, msgpcode.FixedMapLow|byte(fields))
+	b = headsOfMap.append(b, fields)
 	b = appendString(appendString(b, "u"), h.UID)
 	b = appendString(appendString(b, "r"), h.RV)
 	b = appendMap(appendString(b, "l"), h.Labels, appendString)
@@ -80,29 +80,48 @@ func DecodeFields(b []byte) (*Header, error) {
 	return h, r.err
 }
 
-func appendString(b []byte, s string) []byte {
-	if len(s) <= int(msgpcode.FixedStrMask) {
-		return append(append(b, msgpcode.FixedStrLow|byte(len(s))), s...)
+// heads are the codes that begin a value with a length: one that contains a length of up
+// to most, and those that are followed by a length of 1, 2 or 4 bytes. 0 means that there
+// is no such code.
+type heads struct{ fixed, most, code8, code16, code32 byte }
+
+var (
+	headsOfString = heads{msgpcode.FixedStrLow, msgpcode.FixedStrMask, msgpcode.Str8, msgpcode.Str16, msgpcode.Str32}
+	headsOfBinary = heads{code8: msgpcode.Bin8, code16: msgpcode.Bin16, code32: msgpcode.Bin32}
+	headsOfArray  = heads{msgpcode.FixedArrayLow, msgpcode.FixedArrayMask, 0, msgpcode.Array16, msgpcode.Array32}
+	headsOfMap    = heads{msgpcode.FixedMapLow, msgpcode.FixedMapMask, 0, msgpcode.Map16, msgpcode.Map32}
+)
+
+// append appends the first head that a length fits.
+func (h heads) append(b []byte, n int) []byte {
+	switch {
+	case h.fixed != 0 && n <= int(h.most):
+		return append(b, h.fixed|byte(n))
+	case h.code8 != 0 && n < 1<<8:
+		return append(b, h.code8, byte(n))
+	case n < 1<<16:
+		return binary.BigEndian.AppendUint16(append(b, h.code16), uint16(n))
+	default:
+		return binary.BigEndian.AppendUint32(append(b, h.code32), uint32(n))
 	}
-	return append(appendLength(b, len(s), msgpcode.Str8, msgpcode.Str16, msgpcode.Str32), s...)
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(headsOfString.append(b, len(s)), s...)
 }
 
 func appendBinary(b, data []byte) []byte {
 	if data == nil {
 		return append(b, msgpcode.Nil)
 	}
-	return append(appendLength(b, len(data), msgpcode.Bin8, msgpcode.Bin16, msgpcode.Bin32), data...)
+	return append(headsOfBinary.append(b, len(data)), data...)
 }
 
 func appendStrings(b []byte, values []string) []byte {
-	switch {
-	case values == nil:
+	if values == nil {
 		return append(b, msgpcode.Nil)
-	case len(values) <= int(msgpcode.FixedArrayMask):
-		b = append(b, msgpcode.FixedArrayLow|byte(len(values)))
-	default:
-		b = appendLength(b, len(values), 0, msgpcode.Array16, msgpcode.Array32)
 	}
+	b = headsOfArray.append(b, len(values))
 	for _, value := range values {
 		b = appendString(b, value)
 	}
@@ -111,14 +130,10 @@ func appendStrings(b []byte, values []string) []byte {
 
 // appendMap appends a map in the order of its keys.
 func appendMap[V any](b []byte, m map[string]V, appendValue func([]byte, V) []byte) []byte {
-	switch {
-	case m == nil:
+	if m == nil {
 		return append(b, msgpcode.Nil)
-	case len(m) <= int(msgpcode.FixedMapMask):
-		b = append(b, msgpcode.FixedMapLow|byte(len(m)))
-	default:
-		b = appendLength(b, len(m), 0, msgpcode.Map16, msgpcode.Map32)
 	}
+	b = headsOfMap.append(b, len(m))
 	var few [16]string
 	keys := slices.AppendSeq(few[:0], maps.Keys(m))
 	slices.Sort(keys)
@@ -126,19 +141,6 @@ func appendMap[V any](b []byte, m map[string]V, appendValue func([]byte, V) []by
 		b = appendValue(appendString(b, key), m[key])
 	}
 	return b
-}
-
-// appendLength appends a length with the first code that it fits. code8 is 0 if there is
-// none for a length of one byte.
-func appendLength(b []byte, n int, code8, code16, code32 byte) []byte {
-	switch {
-	case n < 1<<8 && code8 != 0:
-		return append(b, code8, byte(n))
-	case n < 1<<16:
-		return binary.BigEndian.AppendUint16(append(b, code16), uint16(n))
-	default:
-		return binary.BigEndian.AppendUint32(append(b, code32), uint32(n))
-	}
 }
 
 func appendInt(b []byte, n int64) []byte {
