@@ -30,11 +30,15 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 	if err != nil {
 		return held, false, err
 	}
+	if h == nil {
+		_, err = s.codec.Hash(key, obj) // whether it can be stored
+		return held, false, err
+	}
 	same, err = s.scope.SameButKind(obj, func() (bool, error) {
 		hash, err := s.codec.Hash(key, obj)
-		return hash != nil && h != nil && bytes.Equal(h.Hash, hash), err
+		return hash != nil && bytes.Equal(h.Hash, hash), err
 	})
-	if err != nil || h == nil {
+	if err != nil {
 		return held, false, err
 	}
 	return h.Public(key), same, nil

@@ -121,9 +121,11 @@ func (r *relist) changes(st *state) []store.Change {
 	})
 	for _, it := range r.loaded() {
 		old, ok := st.objects.Get(it.key)
-		same, _ := r.lease.scope.SameButKind(it.object, func() (bool, error) { return ok && equal(old.object, it.object), nil })
-		if same {
-			continue
+		if ok {
+			same, _ := r.lease.scope.SameButKind(it.object, func() (bool, error) { return equal(old.object, it.object), nil })
+			if same {
+				continue
+			}
 		}
 		changes = append(changes, store.Change{
 			Key: it.key, Object: it.object, Prepared: prepared{lease: r.lease, item: it},
