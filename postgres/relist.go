@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/reflector"
-	"github.com/informctl/informctl/store"
 )
 
 // partSize is how many bytes of a list are written at once.
@@ -99,11 +98,8 @@ func (l *relist) readHeaders(ctx context.Context) error {
 // Add implements reflector.Relist.
 func (l *relist) Add(ctx context.Context, obj runtime.Object) error {
 	l.s.hear()
-	r, err := newRow(added, l.s.kind, obj)
+	r, err := l.s.row(added, obj)
 	if err != nil {
-		if !errors.Is(err, errNoOrder) {
-			err = &store.ObjectError{Key: nameOf(obj), Err: err}
-		}
 		l.s.fail(err)
 		return err
 	}

@@ -97,13 +97,12 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	case cache.Deleted:
 		k = deleted
 	}
-	r, err := newRow(k, s.kind, obj)
+	r, err := s.row(k, obj)
 	if errors.Is(err, errNoOrder) {
 		s.fail(err)
-		return err
 	}
 	if err != nil {
-		return &store.ObjectError{Key: nameOf(obj), Err: err}
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,6 +134,15 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	s.rows, s.size, s.rv, s.last = append(s.rows, r), s.size+r.size(), upTo, upTo
 	s.wake()
 	return nil
+}
+
+// row returns the row of an object. The error is errNoOrder, or a *store.ObjectError.
+func (s *sink) row(k kind, obj runtime.Object) (row, error) {
+	r, err := newRow(k, s.kind, obj)
+	if err != nil && !errors.Is(err, errNoOrder) {
+		err = &store.ObjectError{Key: nameOf(obj), Err: err}
+	}
+	return r, err
 }
 
 func isObjectError(err error) bool {
