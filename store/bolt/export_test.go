@@ -184,9 +184,6 @@ func AwaitReader(s store.Store) {
 	}
 }
 
-// SetFileLogBytes sets the number of bytes of all logs of a file.
-func SetFileLogBytes(d *DB, n int64) { d.logs.Max = n }
-
 // FileLogBytes returns the number of bytes of the logs of all open scopes.
 func FileLogBytes(d *DB) int64 { return d.logs.Bytes.Load() }
 

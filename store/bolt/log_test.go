@@ -30,6 +30,8 @@ type logScope struct {
 	rv   int
 	// interval is that of commits, 0 for the default.
 	interval time.Duration
+	// historyBytes bounds the logs of the file, 0 for the default.
+	historyBytes int64
 }
 
 func newLogScope(t *testing.T, history store.History) *logScope {
@@ -50,7 +52,9 @@ func newLogScope(t *testing.T, history store.History) *logScope {
 
 func (l *logScope) open() {
 	l.Helper()
-	l.db, l.s = mustOpenScriptWith(l.T, l.path, bolt.Options{Compression: bolt.Uncompressed, CommitInterval: l.interval}, l.opts)
+	l.db, l.s = mustOpenScriptWith(l.T, l.path, bolt.Options{
+		Compression: bolt.Uncompressed, CommitInterval: l.interval, HistoryBytes: l.historyBytes,
+	}, l.opts)
 }
 
 func (l *logScope) reopen() {
@@ -400,7 +404,8 @@ func TestPastOfIndexInMemory(t *testing.T) {
 // TestLogBesideBigFile checks that all scopes of a file share a bound.
 func TestLogBesideBigFile(t *testing.T) {
 	l := newLogScope(t, store.History{Bytes: 64 << 10})
-	bolt.SetFileLogBytes(l.db, 16<<10)
+	l.historyBytes = 16 << 10
+	l.reopen()
 	for range 100 {
 		l.put(l.rv % 10)
 	}
@@ -416,9 +421,8 @@ func TestLogBesideBigFile(t *testing.T) {
 func TestLogsOfFile(t *testing.T) {
 	const bound = 256 << 10
 	path := filepath.Join(t.TempDir(), "informers.db")
-	db, err := bolt.Open(path, bolt.Options{Compression: bolt.Uncompressed, CommitInterval: time.Hour})
+	db, err := bolt.Open(path, bolt.Options{Compression: bolt.Uncompressed, CommitInterval: time.Hour, HistoryBytes: bound})
 	must(t, err)
-	bolt.SetFileLogBytes(db, bound)
 	open := func(namespace string, bytes int64) *logScope {
 		scope, opts := scriptScope(), scriptOptions()
 		scope.Namespace, opts.History.Bytes = namespace, bytes

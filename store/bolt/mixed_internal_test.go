@@ -208,13 +208,12 @@ func TestViewerSettlesNothing(t *testing.T) {
 	w.must(w.s.Flush(t.Context()))
 	w.apply(3, randomText(2000))
 	w.must(w.s.Flush(t.Context()))
-	settled := w.s.changelog.Log.Settled
+	settled, logs := w.s.changelog.Log.Settled, from(w.s, (*state).logBytes)
 	w.must(w.db.Close())
-	db, err := Open(path, Options{CommitInterval: time.Hour, Compression: Uncompressed})
+	db, err := Open(path, Options{CommitInterval: time.Hour, Compression: Uncompressed, HistoryBytes: logs * 3 / 4})
 	w.must(err)
-	v, _, err := db.View(w.s.id)
+	_, _, err = db.View(w.s.id)
 	w.must(err)
-	SetFileLogBytes(db, from(v.(*scopeStore), (*state).logBytes)*3/4)
 	w.must(db.committer.commit())
 	var now uint64
 	w.must(db.view("test", func(tx *bbolt.Tx) error {
