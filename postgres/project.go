@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -15,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
-
-	"github.com/informctl/informctl/postgres/internal/raw"
 )
 
 //go:embed project.sql
@@ -303,77 +299,6 @@ func (p *projector) write(ctx context.Context, s projected, rows []projectedRow)
 	})
 }
 
-// accepted calls write with the rows whose objects jsonb takes, and with why others are
-// skipped. It tries all that can be decoded first, and looks for what jsonb refuses, as a
-// number that is too large, only if the database refuses something.
-func (p *projector) accepted(ctx context.Context, d *decoder, rows []projectedRow, write func(fine []projectedRow, skipped []string) error) error {
-	var decoded []projectedRow
-	var skipped []string
-	skip := func(r projectedRow, err error) {
-		skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
-	}
-	for _, r := range rows {
-		var err error
-		if r.json, err = jsonOf(d, r); err != nil {
-			skip(r, err)
-			continue
-		}
-		decoded = append(decoded, r)
-	}
-	err := write(decoded, skipped)
-	if !isRefused(err) {
-		return err
-	}
-	var fine []projectedRow
-	for _, r := range decoded {
-		switch _, err := p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json); {
-		case isRefused(err):
-			skip(r, err)
-		case err != nil:
-			return err
-		default:
-			fine = append(fine, r)
-		}
-	}
-	return write(fine, skipped)
-}
-
-func jsonOf(d *decoder, r projectedRow) (string, error) {
-	if r.form == nil {
-		return "", errors.New("it has no content")
-	}
-	obj, err := d.decode(raw.Form(*r.form), r.data)
-	if err != nil {
-		return "", err
-	}
-	b, err := json.Marshal(obj)
-	if err != nil {
-		return "", err
-	}
-	return string(withoutNUL(b)), nil
-}
-
-// withoutNUL replaces U+0000, which a string of Kubernetes may have and jsonb has not, by
-// U+FFFD.
-func withoutNUL(b []byte) []byte {
-	nul := []byte(`\u0000`)
-	for from := 0; ; {
-		i := bytes.Index(b[from:], nul)
-		if i < 0 {
-			return b
-		}
-		i += from
-		backslashes := 0
-		for j := i - 1; j >= 0 && b[j] == '\\'; j-- {
-			backslashes++
-		}
-		if backslashes%2 == 0 { // else the backslash is itself escaped
-			copy(b[i:], `\ufffd`)
-		}
-		from = i + 1
-	}
-}
-
 // writePart writes all rows of a part: the deletions, and what is fine of the others.
 func (p *projector) writePart(ctx context.Context, s projected, all, fine []projectedRow, asOf time.Time, skipped []string) error {
 	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
@@ -518,101 +443,6 @@ func (p *projector) fence(ctx context.Context, tx pgx.Tx, s projected) error {
 		return errFenced
 	}
 	return err
-}
-
-// compare makes kube.object equal to the published objects where the log does not tell:
-// at first, after a break of history, and if the log was trimmed past the place. What
-// differs becomes history whose moment is known to be after the last place only.
-func (p *projector) compare(ctx context.Context, s projected) error {
-	d, err := newDecoder(&unstructured.Unstructured{}, s.kind)
-	if err != nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("Comparing the objects", "resource", s.resource, "cluster", s.cluster)
-	isFirst := s.place == nil
-	key := []byte{}
-	for {
-		part, err := p.published(ctx, s, key)
-		if err != nil {
-			return err
-		}
-		if len(part) == 0 {
-			break
-		}
-		key = part[len(part)-1].key
-		if err := p.writePublished(ctx, d, s, part, isFirst); err != nil {
-			return err
-		}
-	}
-	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
-		if err := p.fence(ctx, tx, s); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, p.db.sql(`WITH gone AS (
-				DELETE FROM kube.object k WHERE k.scope = $1 AND NOT EXISTS (SELECT FROM informctl.object o WHERE o.scope = k.scope AND o.key = k.key) RETURNING *)
-			INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
-			SELECT g.scope, g.cluster, g.resource, -row_number() OVER (ORDER BY g.key), 'deleted', clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g`), s.id); err != nil {
-			return err
-		}
-		// The place is where the log ended before the objects were compared: what has
-		// changed meanwhile is read from there, and again.
-		b := &pgx.Batch{}
-		queuePlace(b, s, s.last, time.Time{}, nil)
-		return tx.SendBatch(ctx, b).Close()
-	})
-}
-
-// published returns a part of the published objects, in the order of keys.
-func (p *projector) published(ctx context.Context, s projected, after []byte) ([]projectedRow, error) {
-	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT key, namespace, name, uid, rv, form, data FROM informctl.object
-		WHERE scope = $1 AND key > $2 ORDER BY key LIMIT $3`), s.id, after, projectRows)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r projectedRow, err error) {
-		err = row.Scan(&r.key, &r.namespace, &r.name, &r.uid, &r.rv, &r.form, &r.data)
-		return r, err
-	})
-}
-
-// writePublished writes what differs in a part of the published objects. Of a scope's
-// first objects nothing is known to have changed.
-func (p *projector) writePublished(ctx context.Context, d *decoder, s projected, part []projectedRow, isFirst bool) error {
-	return p.accepted(ctx, d, part, func(fine []projectedRow, skipped []string) error {
-		if len(skipped) > 0 {
-			klog.FromContext(ctx).Info("Objects are left out of SQL", "resource", s.resource, "because", skipped[0], "count", len(skipped))
-		}
-		return p.writeObjects(ctx, s, fine, isFirst)
-	})
-}
-
-// writeObjects writes the objects that differ and, unless they are a scope's first, what
-// has changed. The content is compared, too: another version of a custom resource may
-// have changed it at the same resource version.
-func (p *projector) writeObjects(ctx context.Context, s projected, rows []projectedRow, isFirst bool) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	var objects sqlObjects
-	for _, r := range rows {
-		objects.add(r)
-	}
-	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
-		if err := p.fence(ctx, tx, s); err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		if !isFirst {
-			b.Queue(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
-				SELECT $1, $2, $3, -t.rv, CASE WHEN k.key IS NULL THEN 'created' ELSE 'updated' END, clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1),
-					t.namespace, t.name, t.uid, t.rv, t.object::jsonb
-				FROM `+ofSQL+` LEFT JOIN kube.object k ON k.scope = $1 AND k.key = t.key
-				WHERE k.key IS NULL OR k.rv <> t.rv OR k.uid <> t.uid OR k.object <> t.object::jsonb
-				ON CONFLICT DO NOTHING`, objects.args(s)...)
-		}
-		objects.queue(b, s)
-		return tx.SendBatch(ctx, b).Close()
-	})
 }
 
 // clean deletes history that is older than Keep, and what is left of scopes that were
