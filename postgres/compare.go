@@ -37,8 +37,11 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 		if err := p.fence(ctx, tx, s); err != nil {
 			return err
 		}
+		// Drop deletes the scope before its objects: as long as the statement sees the
+		// scope it sees all of them, and what is missing was deleted.
 		if _, err := tx.Exec(ctx, p.db.sql(`WITH gone AS (
-				DELETE FROM kube.object k WHERE k.scope = $1 AND NOT EXISTS (SELECT FROM informctl.object o WHERE o.scope = k.scope AND o.key = k.key) RETURNING *)
+				DELETE FROM kube.object k WHERE k.scope = $1 AND EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope)
+					AND NOT EXISTS (SELECT FROM informctl.object o WHERE o.scope = k.scope AND o.key = k.key) RETURNING *)
 			INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
 			SELECT g.scope, g.cluster, g.resource, -row_number() OVER (ORDER BY g.key), 'deleted', clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g`), s.id); err != nil {
 			return err

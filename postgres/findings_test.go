@@ -115,6 +115,7 @@ func TestSQLFindings(t *testing.T) {
 		"the deletion of an object that is refused": testRefusedDeletion,
 		"content that a list has found to differ":   testOtherContent,
 		"feeds of two schemas":                      testTwoFeeds,
+		"a scope that is dropped while it is read":  testComparedDropped,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -892,6 +893,25 @@ func testOtherContent(sc *scene) {
 		sc.Errorf("the content in SQL is %q, want new", got)
 	}
 	if diff := cmp.Diff([]string{"updated b@2"}, sc.history()); diff != "" {
+		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
+func testComparedDropped(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1))
+	sc.project(p)
+	place := anchor{
+		seq: one[int64](sc, "SELECT seq FROM kube.place"), rv: one[int64](sc, "SELECT rv FROM kube.place"), tx: one[int64](sc, "SELECT tx FROM kube.place"),
+	}
+	scope := projected{id: sc.w.id, kind: modelScope.Kind, resource: modelScope.Resource, place: &place, last: place}
+	if err := sc.db.Drop(sc.Context(), sc.w.id); err != nil {
+		sc.Fatal(err)
+	}
+	if err := p.compare(sc.Context(), scope); err != nil {
+		sc.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{}, sc.history()); diff != "" {
 		sc.Errorf("history (-want +got):\n%s", diff)
 	}
 }
