@@ -49,7 +49,7 @@ func twinBatch(n int) store.Batch {
 }
 
 func coherence(t *testing.T, s store.Store) {
-	const last = 1500
+	const last = 1500 / fewer
 	must(t, s.Apply(twinBatch(1)))
 	var applied atomic.Int64
 	applied.Store(1)
