@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
@@ -43,7 +45,7 @@ func beginnings(historians []*historian) (parts []string) {
 		case source.HasNoHistory(*h.log) && isKept && resources.IsFrequent(h.view.Info.Scope.Resource):
 		case source.HasNoHistory(*h.log):
 			without = append(without, h.view.Info.Scope)
-		case !h.o.from.IsZero() && h.o.from.Before(begins):
+		case !h.o.from.IsZero() && h.o.from.Before(begins), !h.o.to.IsZero() && h.o.to.Before(begins):
 			late = append(late, h.view.Info.Scope)
 			if begins.After(last) {
 				last = begins
@@ -56,13 +58,25 @@ func beginnings(historians []*historian) (parts []string) {
 	case len(without) > 1 && resources.IsFrequent(without[0].Resource):
 		parts = append(parts, fmt.Sprintf("%s and %d others: %s", without[0], len(without)-1, source.NoHistory(without[0])))
 	case len(without) > 1:
-		parts = append(parts, fmt.Sprintf("%d resources have no log yet", len(without)))
+		parts = append(parts, resourcesOf(without)+" have no log yet")
 	}
 	switch {
 	case len(late) == 1:
 		parts = append(parts, fmt.Sprintf("%s: the log begins at %s", late[0], source.FromThen(last)))
 	case len(late) > 1:
-		parts = append(parts, fmt.Sprintf("the logs of %d resources begin later, the last at %s", len(late), source.FromThen(last)))
+		parts = append(parts, fmt.Sprintf("the logs of %s begin later, the last at %s", resourcesOf(late), source.FromThen(last)))
 	}
 	return parts
+}
+
+// resourcesOf names the resource of scopes, or says how many they are of.
+func resourcesOf(scopes []store.Scope) string {
+	names := sets.New[string]()
+	for _, s := range scopes {
+		names.Insert(s.Resource)
+	}
+	if name, only := names.PopAny(); only && names.Len() == 0 {
+		return name
+	}
+	return fmt.Sprintf("%d resources", names.Len()+1)
 }
