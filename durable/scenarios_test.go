@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -435,4 +436,26 @@ func TestClockGoesBack(t *testing.T) {
 			path = w.path
 		})
 	}
+}
+
+// TestReadByAnother checks that the place of a handler whose informer has ended does not
+// move over what another informer of the scope brings, which has no handler.
+func TestReadByAnother(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.want("at first", "owner-a")
+		l.stop()
+		w.pass(time.Second)
+		ctx, cancel := context.WithCancel(w.Context())
+		inf := w.informer(l.db)
+		l.running.Go(func() { inf.RunWithContext(ctx) })
+		<-inf.HasSyncedChecker().Done()
+		w.drop("a")
+		w.pass(time.Minute)
+		cancel()
+		l.end()
+		w.wantDeletion("an informer without a handler has read it")
+	})
 }

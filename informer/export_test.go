@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/store"
 )
@@ -16,3 +18,6 @@ func InFiles(inf *Informer) int64 { return inf.hub.InFiles() }
 
 // BackendOf returns an informer's Options.Backend.
 func BackendOf(inf *Informer) store.Backend { return inf.opts.Backend }
+
+// HeldExample returns the object that shows an informer the type of its objects.
+func HeldExample(inf *Informer) runtime.Object { return inf.example }

@@ -40,6 +40,7 @@ import (
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/informer/dynamicinformer"
 	"github.com/informctl/informctl/informer/metadatainformer"
+	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 	"github.com/informctl/informctl/store/mem"
@@ -1452,5 +1453,21 @@ func TestFakesRequests(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExampleStaysTheCallers checks that an informer keeps nothing of an unstructured
+// example but its kind: the caller may write to it while the informer runs.
+func TestExampleStaysTheCallers(t *testing.T) {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"k": "v"}}}
+	lw := fakeapi.New(&unstructured.Unstructured{}, &unstructured.UnstructuredList{}, fakeapi.Options{})
+	inf, err := informer.New(lw, u, informer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Object["kind"] = "Secret"
+	want := map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}
+	if diff := cmp.Diff(want, informer.HeldExample(inf).(*unstructured.Unstructured).Object); diff != "" {
+		t.Errorf("the example (-want +got):\n%s", diff)
 	}
 }

@@ -61,8 +61,11 @@ func (f feed) Mark() (place store.Place, fence uint64, ok bool) {
 	if !ok {
 		return store.Place{}, 0, false
 	}
-	state, err := h.store.History()
-	return state.Last, fence, err == nil && !state.Last.IsZero()
+	last := h.last
+	if h.phase != ended {
+		last = f.Last()
+	}
+	return last, fence, !last.IsZero()
 }
 
 func (f feed) Passed(fence uint64) bool {

@@ -97,10 +97,13 @@ type Hub struct {
 	// to a queue and advance the cursor". Encoding, decoding and callbacks run without
 	// it. It protects the fields below and those of every Registration. The informer's
 	// lock may be taken while it is held, and not the other way around.
-	mu         sync.Mutex
-	cond       *sync.Cond // broadcast when a goroutine that waits on it may continue
-	phase      phase
-	whole      bool // the store held a whole list at Open
+	mu    sync.Mutex
+	cond  *sync.Cond // broadcast when a goroutine that waits on it may continue
+	phase phase
+	whole bool // the store held a whole list at Open
+	// last is the end of the log at End, for handlers that go on: another informer may
+	// write the scope afterwards.
+	last       store.Place
 	handlers   map[*Registration]struct{}
 	keys       keys
 	departures replay.Departures
@@ -231,9 +234,16 @@ func (h *Hub) isSynced() bool {
 }
 
 // End ends all handlers: what waits for them is dropped. Wait waits for their goroutines.
+// The store is closed, so all that handlers have received is in the log.
 func (h *Hub) End() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for r := range h.handlers {
+		if r.goesOn != nil && h.store != nil {
+			h.last = feed{r}.Last()
+			break
+		}
+	}
 	h.settleLocked() // what handlers drop from now on is not confirmed
 	h.phase = ended
 	for r := range h.handlers {
