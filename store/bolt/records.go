@@ -100,7 +100,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if err != nil {
 		return nil, store.Scope{}, err
 	}
-	s, err := newStore(d, m.Scope(), sealed, store.Options{})
+	s, err := newStore(d, m.Scope(), sealed, store.Options{History: d.opts.History})
 	if err != nil {
 		return nil, store.Scope{}, err
 	}
