@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
-	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 )
@@ -78,7 +78,7 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource str
 	var which func(store.Scope) bool
 	if resource != "" || cluster != "" {
 		which = func(s store.Scope) bool {
-			return (resource == "" || resources.Is(s, resource)) && (cluster == "" || source.ClusterOf(store.Info{Scope: s}) == cluster)
+			return slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == s.ID() })
 		}
 	}
 	dropped, err := db.Wipe(which)
