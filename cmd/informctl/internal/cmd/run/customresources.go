@@ -270,14 +270,15 @@ func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMa
 // false if nothing of the scope is to be kept: it was never complete, or its log is empty
 // or too old.
 func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err error) {
-	_, age := fs.o.history.each.Bounds()
+	history := fs.o.history.ofScope(i.Scope, fs.o.serves)
+	_, age := history.Bounds()
 	switch {
 	case !i.Complete:
 		return false, nil
 	case source.IsGone(i):
 		return i.Log.Entries > 0 && (age == 0 || fs.o.env.Now().Sub(i.Checkpoint.Time) <= age), nil
 	}
-	s, err := fs.db.Open(i.Scope, store.Options{TransformVersion: i.TransformVersion})
+	s, err := fs.db.Open(i.Scope, store.Options{TransformVersion: i.TransformVersion, History: history})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", i.Scope, err)
 	}
