@@ -67,7 +67,7 @@ type route struct {
 var objects = []string{"scope", "namespace", "selector", "key...", "index", "value...", "limit", "after", "secrets", "notOlderThan"}
 
 const (
-	maxReading, maxFollowing, maxCopying = 4, 64, 1
+	maxReading, maxFollowing, maxCopying = 4, 1024, 1
 
 	slotPatience  = 5 * time.Second
 	writePatience = 30 * time.Second
