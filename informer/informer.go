@@ -160,7 +160,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		example = reflect.New(reflect.TypeOf(example).Elem()).Interface().(runtime.Object)
 	}
 	if u, ok := example.(runtime.Unstructured); ok {
-		example = u.NewEmptyInstance() // of its apiVersion and kind: the object stays the caller's
+		// Only apiVersion and kind are needed: the object stays the caller's.
+		example = u.NewEmptyInstance()
 	}
 	if _, err := meta.Accessor(example); err != nil {
 		return nil, fmt.Errorf("informer: example object of type %T has no metadata", example)

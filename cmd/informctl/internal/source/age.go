@@ -82,7 +82,7 @@ func (v *View) unfollowed(ctx context.Context, at time.Time) (set time.Time, err
 	}
 	events := v.Follow(ctx, store.Place{Time: at})
 	if !v.ofFile {
-		events = v.Changes(ctx, state, at, store.LogFilter{}, false)
+		events = v.Changes(ctx, state, store.Place{}, at, store.LogFilter{}, false)
 	}
 	for e, err := range events {
 		switch {

@@ -20,7 +20,7 @@ func TestChangesSinceNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for _, err := range v.Changes(ctx, state, time.Now(), store.LogFilter{}, false) {
+	for _, err := range v.Changes(ctx, state, store.Place{}, time.Now(), store.LogFilter{}, false) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestChangesOfTwoNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for _, err := range v.Changes(t.Context(), state, time.Time{}, store.LogFilter{Names: []string{"s-000", "s-001"}}, false) {
+	for _, err := range v.Changes(t.Context(), state, store.Place{}, time.Time{}, store.LogFilter{Names: []string{"s-000", "s-001"}}, false) {
 		if err != nil {
 			t.Fatal(err)
 		}

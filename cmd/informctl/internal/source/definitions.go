@@ -96,7 +96,7 @@ func (d *Database) deletedDefinitions(choose func(*unstructured.Unstructured) bo
 			return err
 		}
 		last := map[string]store.Entry{}
-		for e, err := range v.Changes(context.Background(), log, time.Time{}, store.LogFilter{}, false) {
+		for e, err := range v.Changes(context.Background(), log, store.Place{}, time.Time{}, store.LogFilter{}, false) {
 			switch {
 			case errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage) || errors.Is(err, store.ErrCorrupt):
 				return nil // none is known: the columns are not worth an error

@@ -178,7 +178,7 @@ func TestHistoryOfWiped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var last error
-	for _, err := range v.Changes(ctx, store.LogState{Last: store.Place{Lineage: "old", Mark: 10}}, time.Time{}, store.LogFilter{}, false) {
+	for _, err := range v.Changes(ctx, store.LogState{Last: store.Place{Lineage: "old", Mark: 10}}, store.Place{}, time.Time{}, store.LogFilter{}, false) {
 		last = err
 	}
 	if !errors.Is(last, store.ErrLineage) {

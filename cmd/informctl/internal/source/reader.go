@@ -111,13 +111,19 @@ func headerOnly(h store.Header) store.Entry {
 	return store.Entry{Key: h.Key, Object: m}
 }
 
-// Changes yields the changes in the log that some selects and that were written at or
-// after a time, and those that are written later if follow is set. state describes the
-// log.
-func (v *View) Changes(ctx context.Context, state store.LogState, since time.Time, some store.LogFilter, follow bool) iter.Seq2[store.Event, error] {
-	events := store.FollowSince(ctx, v.Reader, since, some)
-	if live, ok := v.Reader.(*liveScope); ok {
-		events = live.follow(ctx, store.Place{}, since, some)
+// Changes yields the changes in the log that some selects and that are after a place or,
+// if that is zero, were written at or after a time, and those that are written later if
+// follow is set. state describes the log.
+func (v *View) Changes(ctx context.Context, state store.LogState, after store.Place, since time.Time, some store.LogFilter, follow bool) iter.Seq2[store.Event, error] {
+	var events iter.Seq2[store.Event, error]
+	live, isLive := v.Reader.(*liveScope)
+	switch {
+	case !after.IsZero():
+		events = store.FollowSome(ctx, v.Reader, after, some)
+	case isLive:
+		events = live.follow(ctx, after, since, some)
+	default:
+		events = store.FollowSince(ctx, v.Reader, since, some)
 	}
 	return func(yield func(store.Event, error) bool) {
 		if !follow && !v.ofFile && state.Last.IsZero() {

@@ -29,8 +29,13 @@ type historian struct {
 	log   *store.LogState // nil before it is read
 }
 
-// read reads what was changed from a moment on, and what is changed, if it follows.
+// read reads what was changed from a moment on. If it follows, it goes on where it has
+// ended, or at the moment if there was no log.
 func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]loggedChange) error) error {
+	var after store.Place
+	if follow && h.log != nil {
+		after = h.log.Last
+	}
 	state, err := h.view.History()
 	if err != nil {
 		return err
@@ -59,14 +64,14 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		return take(some)
 	}
 	some := store.LogFilter{Namespace: h.o.selection.Filter.Namespace, Names: h.names}
-	for e, err := range h.view.Changes(ctx, state, from, some, follow) {
+	for e, err := range h.view.Changes(ctx, state, after, from, some, follow) {
 		if err != nil {
 			return err
 		}
 		if !h.o.to.IsZero() && e.Time.After(h.o.to) {
-			break
+			continue // a clock may have been set back
 		}
-		if follow && !e.Time.After(from) && !from.Equal(h.o.from) {
+		if follow && after.IsZero() && !e.Time.After(from) && !from.Equal(h.o.from) {
 			continue // it was found
 		}
 		for _, c := range source.ChangesOf(e) {

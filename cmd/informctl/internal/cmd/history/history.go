@@ -216,9 +216,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	source.NoteClusters(o.env, db.Path, source.InfosOf(views))
 	o.clusters = len(source.Clusters(source.InfosOf(views))) > 1
-	if o.follow {
-		o.to = time.Now() // the rest is followed
-	}
+	begun := time.Now()
 	found, err := o.find(ctx, historians, &unread)
 	if err != nil {
 		return err
@@ -228,7 +226,7 @@ func run(ctx context.Context, o *options) error {
 		if err != nil {
 			o.env.Note("%s", err) // there may be objects that have an answer
 		}
-		return o.goOn(ctx, cancel, historians, found)
+		return o.goOn(ctx, cancel, historians, found, begun)
 	}
 	if err != nil {
 		return err
@@ -276,9 +274,9 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 	return all, nil
 }
 
-// goOn prints what was found up to o.to, and then what is changed, as it comes, until one
+// goOn prints what was found, and then what is changed, as it comes, until one
 // of the scopes ends. cancel ends the requests of all.
-func (o *options) goOn(ctx context.Context, cancel func(), historians []*historian, found []loggedChange) error {
+func (o *options) goOn(ctx context.Context, cancel func(), historians []*historian, found []loggedChange, begun time.Time) error {
 	o.noteSummary(historians)
 	var mu sync.Mutex // held while something is printed; protects told and o.noise
 	var told toldChanges
@@ -291,8 +289,8 @@ func (o *options) goOn(ctx context.Context, cancel func(), historians []*histori
 	if err := take(found); err != nil {
 		return err
 	}
-	from := o.to
-	if o.to = (time.Time{}); o.from.After(from) {
+	from := begun
+	if o.from.After(from) {
 		from = o.from
 	}
 	ended := make(chan error, len(historians))

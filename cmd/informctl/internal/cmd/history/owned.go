@@ -143,7 +143,7 @@ func (w *ownership) readLog(ctx context.Context, v *source.View, isOwner bool) e
 	}
 	var items []source.Item
 	var states []store.Entry
-	for e, err := range v.Changes(ctx, log, time.Time{}, w.within, false) {
+	for e, err := range v.Changes(ctx, log, store.Place{}, time.Time{}, w.within, false) {
 		if err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func (o *options) deleted(ctx context.Context, chosen *selection.Chosen) (state,
 		if err != nil {
 			return state{}, err
 		}
-		turns, err := o.turns(v, v.Changes(ctx, log, time.Time{}, o.logged(), false))
+		turns, err := o.turns(v, v.Changes(ctx, log, store.Place{}, time.Time{}, o.logged(), false))
 		if err != nil {
 			return state{}, err
 		}
@@ -80,7 +80,7 @@ func (o *options) notThere(ctx context.Context, views []*source.View) error {
 		if err != nil {
 			return err
 		}
-		all, err := o.turns(v, v.Changes(ctx, log, time.Time{}, o.logged(), false))
+		all, err := o.turns(v, v.Changes(ctx, log, store.Place{}, time.Time{}, o.logged(), false))
 		if err != nil {
 			return err
 		}
