@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
@@ -58,25 +56,13 @@ func beginnings(historians []*historian) (parts []string) {
 	case len(without) > 1 && resources.IsFrequent(without[0].Resource):
 		parts = append(parts, fmt.Sprintf("%s and %d others: %s", without[0], len(without)-1, source.NoHistory(without[0])))
 	case len(without) > 1:
-		parts = append(parts, resourcesOf(without)+" have no log yet")
+		parts = append(parts, resources.Name(without)+" have no log yet")
 	}
 	switch {
 	case len(late) == 1:
 		parts = append(parts, fmt.Sprintf("%s: the log begins at %s", late[0], source.FromThen(last)))
 	case len(late) > 1:
-		parts = append(parts, fmt.Sprintf("the logs of %s begin later, the last at %s", resourcesOf(late), source.FromThen(last)))
+		parts = append(parts, fmt.Sprintf("the logs of %s begin later, the last at %s", resources.Name(late), source.FromThen(last)))
 	}
 	return parts
-}
-
-// resourcesOf names the resource of scopes, or says how many they are of.
-func resourcesOf(scopes []store.Scope) string {
-	names := sets.New[string]()
-	for _, s := range scopes {
-		names.Insert(s.Resource)
-	}
-	if name, only := names.PopAny(); only && names.Len() == 0 {
-		return name
-	}
-	return fmt.Sprintf("%d resources", names.Len()+1)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 )
@@ -100,16 +101,12 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource str
 
 // question asks whether what scopes hold is to be dropped.
 func question(infos []store.Info, path string) string {
-	objects, of := 0, map[string]bool{}
-	for _, info := range infos {
+	objects, scopes := 0, make([]store.Scope, len(infos))
+	for i, info := range infos {
 		objects += info.Objects
-		of[info.Scope.Resource] = true
+		scopes[i] = info.Scope
 	}
-	what := infos[0].Scope.Resource
-	if len(of) > 1 {
-		what = fmt.Sprintf("%d resources", len(of))
-	}
-	return fmt.Sprintf("Drop %d objects of %s in %s?", objects, what, path)
+	return fmt.Sprintf("Drop %d objects of %s in %s?", objects, resources.Name(scopes), path)
 }
 
 // orAnEpoch is the other way to drop all that a file holds.
