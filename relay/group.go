@@ -31,12 +31,17 @@ func (s *served) stateOf(v *store.Version) *state {
 
 // change is one change of an object, for all watches.
 type change struct {
+	key      string
 	old, new *state // nil: there was, or is, no object
 	rv       string // of what a watch is sent
 
 	once sync.Once
 	gone *shared // the old state with the resource version of the change
 }
+
+// isShort reports whether an object came and went, and no state of it is known. Who knows
+// the states around it is sent nothing.
+func (c *change) isShort() bool { return c.old == nil && c.new == nil }
 
 // event returns what a watch of a selection is sent; ok is false if it is nothing.
 func (c *change) event(p *selection) (e watch.Event, ok bool, err error) {
@@ -217,15 +222,13 @@ func (b *building) changes(e store.Event) []*change {
 	switch {
 	case e.Short != nil && e.Short.IsKnown() && rv != "":
 		short := b.s.stateOf(e.Short)
-		return []*change{{new: short, rv: e.Short.Header.RV}, {old: short, rv: rv}}
-	case e.Old == nil && e.New == nil:
-		return nil
+		return []*change{{key: e.Key, new: short, rv: e.Short.Header.RV}, {key: e.Key, old: short, rv: rv}}
 	case e.By != nil:
 		rv = justBefore(e.By.Header.RV)
 	case rv == "":
 		rv = b.before
 	}
-	return []*change{{old: b.s.stateOf(e.Old), new: b.s.stateOf(e.New), rv: rv}}
+	return []*change{{key: e.Key, old: b.s.stateOf(e.Old), new: b.s.stateOf(e.New), rv: rv}}
 }
 
 // justBefore returns the resource version before another one.

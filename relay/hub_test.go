@@ -242,6 +242,27 @@ func TestPendingGet(t *testing.T) {
 	})
 }
 
+// TestYoungWatchEnds closes the Server before a watch was sent anything. Its client would
+// list again if it heard nothing at all.
+func TestYoungWatchEnds(t *testing.T) {
+	for _, rv := range []string{"100", "110"} {
+		inScene(t, func(s *scene) {
+			s.list(3, 100)
+			w, err := s.watch(rv, "")
+			s.must(err)
+			synctest.Wait()
+			s.server.Close()
+			e, ok := <-w.ResultChan()
+			if !ok || e.Type != watch.Bookmark || metaOf(e.Object).GetResourceVersion() != rv {
+				t.Errorf("a watch from %s is sent %v, want a bookmark of it", rv, e)
+			}
+			if got := next(w); got != "end" {
+				t.Errorf("a watch from %s is sent %s then, want the end", rv, got)
+			}
+		})
+	}
+}
+
 // TestCloseWhileWaiting closes the Server while a watch waits for its place.
 func TestCloseWhileWaiting(t *testing.T) {
 	inScene(t, func(s *scene) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,7 @@ type watcher struct {
 	decodes   bool // a conversion needs the decoded object
 	isTable   bool
 	out       chan watch.Event
+	owes      bool // a bookmark, if it ends: see fail. Only its goroutine uses it
 	cancel    context.CancelFunc
 	slow      <-chan struct{} // closed when the watch is too slow
 }
@@ -80,6 +82,7 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 	if err != nil && !isExpired(err) && !errors.Is(err, store.ErrClosed) {
 		return nil, unavailable(err)
 	}
+	w.owes = w.bookmarks && !initial // else the client has nothing to go on from
 	ctx, w.cancel = context.WithCancel(ctx)
 	go func() { // it ends with ctx, or with the collection
 		defer close(w.out)
@@ -113,9 +116,18 @@ func isExpired(err error) bool {
 var errSlow = errors.New("the client is too slow")
 
 // fail says why a watch ends. One that is too slow just ends, behind a whole group, as do
-// all when the process ends: their clients go on from what they have.
+// all when the process ends or a collection gets another reader: their clients go on from
+// what they have. They are sent a bookmark of it if they were sent nothing: client-go lists
+// again after a watch that has lasted for less than a second without any event (see
+// VeryShortWatchError). rv is what the client had when the watch began.
 func (w *watcher) fail(ctx context.Context, err error, rv string) {
-	if ctx.Err() != nil || errors.Is(err, errSlow) || errors.Is(err, store.ErrClosed) {
+	if ctx.Err() != nil {
+		return
+	}
+	if errors.Is(err, errSlow) || errors.Is(err, store.ErrClosed) {
+		if w.owes {
+			_ = w.send(ctx, w.bookmark(rv, false))
+		}
 		return
 	}
 	status := apierrors.NewInternalError(err).Status()
@@ -146,6 +158,7 @@ func (s *served) oldest() string {
 func (w *watcher) send(ctx context.Context, e watch.Event) error {
 	select {
 	case w.out <- e:
+		w.owes = false
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -233,17 +246,14 @@ func (w *watcher) replay(ctx context.Context, from entry, rv string) (*node, err
 }
 
 // rest returns what is left of a group for a client that is inside it: only the client of
-// one object can know what it has.
+// one object can know what it has. It may have an object that came and went, of which
+// nothing is known that it could be sent.
 func (w *watcher) rest(g *group, rv string) (*group, error) {
-	if g.from == "" || !w.p.isOneObject() {
-		return nil, fmt.Errorf("%w: %s is inside of what was written at once", store.ErrTrimmed, rv)
-	}
 	rest := *g
-	rest.changes = nil
-	for _, c := range g.changes {
-		if compareRV(c.rv, rv) > 0 {
-			rest.changes = append(rest.changes, c)
-		}
+	rest.changes = slices.DeleteFunc(slices.Clone(g.changes), func(c *change) bool { return compareRV(c.rv, rv) <= 0 })
+	isLost := func(c *change) bool { return c.isShort() && w.p.matchesKey(c.key) }
+	if g.from == "" || !w.p.isOneObject() || slices.ContainsFunc(rest.changes, isLost) {
+		return nil, fmt.Errorf("%w: %s is inside of what was written at once", store.ErrTrimmed, rv)
 	}
 	return &rest, nil
 }
