@@ -56,6 +56,7 @@ type world struct {
 	db    *bolt.DB
 	store store.Store
 	done  int // changes that the informer has received
+	start int // the server's resource version when the process began
 
 	server *Server
 	served *served
@@ -158,12 +159,13 @@ func (w *world) receive(n int, freeze bool) {
 	n = min(n, len(w.changes)-w.done)
 	some := w.changes[w.done : w.done+n]
 	w.done += n
-	b := store.Batch{RV: fmt.Sprint(w.rv)} // a bookmark
+	to := w.rv // a bookmark
 	if w.done < len(w.changes) && n > 0 {
-		b.RV = fmt.Sprint(rvOf(some[n-1]))
+		to = rvOf(some[n-1])
 	} else if n == 0 && w.done < len(w.changes) {
 		return
 	}
+	b := store.Batch{RV: fmt.Sprint(to), CatchUp: to <= w.start}
 	last := map[string]int{}
 	for _, c := range some {
 		if !c.IsDeletion() {
@@ -222,7 +224,7 @@ func (w *world) rewind() {
 			delete(w.then, rv)
 		}
 	}
-	w.rv, w.told = to, nil
+	w.rv, w.told, w.start = to, nil, 0
 	w.changes, w.done = nil, 0
 	w.list(true)
 	// A kill before would leave the former history, which an informer finds by a probe.
@@ -242,6 +244,7 @@ func (w *world) kill(clean bool) {
 	}
 	w.close()
 	w.open()
+	w.start = w.rv
 	rv, err := strconv.Atoi(w.store.Checkpoint().RV)
 	if err != nil {
 		w.list(false)
