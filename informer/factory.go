@@ -57,7 +57,7 @@ type Factory struct {
 
 	// mu protects the fields below.
 	mu        sync.Mutex
-	holders   map[string]*Informer   // by scope ID: the informer that opened it last
+	holders   map[string]*Informer   // by scope ID: who has opened it, or opens it first
 	informers map[*Informer]struct{} // the informers that have not ended
 	// shared is the client of the informers of For; nil before the first one.
 	shared struct {
@@ -127,24 +127,40 @@ const (
 
 // open opens the scope of an informer. controller-runtime's RemoveInformer does not wait
 // for the informer that it stops, so the next informer of the scope may start while the
-// previous one ends.
-func (f *Factory) open(ctx context.Context, inf *Informer, scope store.Scope, opts store.Options) (store.Store, error) {
+// previous one ends, or still opens it.
+func (f *Factory) open(ctx context.Context, inf *Informer, scope store.Scope, opts store.Options) (s store.Store, err error) {
 	id := scope.ID()
-	s, err := f.backend.Open(scope, opts)
-	if errors.Is(err, store.ErrInUse) {
-		f.mu.Lock()
-		holder := f.holders[id]
-		f.mu.Unlock()
-		if holder != nil && within(ctx, noticeTheEnd, holder.ending) && within(ctx, handOver, holder.released) {
-			s, err = f.backend.Open(scope, opts)
+	for {
+		holder := f.reserve(id, inf)
+		s, err = f.backend.Open(scope, opts)
+		if !errors.Is(err, store.ErrInUse) || holder == nil || !within(ctx, noticeTheEnd, holder.ending) || !within(ctx, handOver, holder.released) {
+			break
 		}
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err == nil {
-		f.mu.Lock()
 		f.holders[id] = inf
-		f.mu.Unlock()
+	} else if f.holders[id] == inf {
+		delete(f.holders, id)
 	}
 	return s, err
+}
+
+// reserve makes an informer the holder of a scope that nobody has opened or is opening.
+// It returns the holder if that is another informer.
+func (f *Factory) reserve(id string, inf *Informer) (holder *Informer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if holder = f.holders[id]; holder != nil && holder != inf {
+		select {
+		case <-holder.released:
+		default:
+			return holder
+		}
+	}
+	f.holders[id] = inf
+	return nil
 }
 
 // forget removes the references to an informer that has ended.

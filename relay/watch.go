@@ -117,8 +117,8 @@ var errSlow = errors.New("the client is too slow")
 
 // fail says why a watch ends. One that is too slow just ends, behind a whole group, as do
 // all when the process ends or a collection gets another reader: their clients go on from
-// what they have. They are sent a bookmark of it if they were sent nothing: client-go lists
-// again after a watch that has lasted for less than a second without any event (see
+// what they have. They are sent a bookmark of it if they were sent nothing: client-go
+// lists again after a watch that has lasted for less than a second without any event (see
 // VeryShortWatchError). rv is what the client had when the watch began.
 func (w *watcher) fail(ctx context.Context, err error, rv string) {
 	if ctx.Err() != nil {

@@ -15,25 +15,14 @@ import (
 
 // sealOf returns the seal for opening a scope. It depends on the stored manifest and on
 // the options. It keeps Secrets off the disk: without a key, a scope of them is not
-// opened for writing, and the error is store.ErrNoKey.
-func (d *DB) sealOf(scope store.Scope) (*seal.Seal, error) {
-	stored := record.NewManifest(scope)
-	id := scope.ID()
-	err := d.view("manifest", func(tx *bbolt.Tx) error {
-		b := layout.Scope(tx, id)
-		if b == nil {
-			return nil
-		}
-		m, err := layout.ReadManifest(id, b)
-		if err != nil {
-			return d.corrupt("scope "+scope.String(), err)
-		}
-		stored = m
-		return nil
-	})
+// opened for writing, and the error is store.ErrNoKey. isDamaged means that the manifest
+// may be unreadable, and does not matter then.
+func (d *DB) sealOf(scope store.Scope, isDamaged bool) (*seal.Seal, error) {
+	stored, err := d.manifestOf(scope, isDamaged)
 	if err != nil {
 		return nil, err
 	}
+	id := scope.ID()
 	if d.readOnly {
 		return d.readersSeal(stored)
 	}
@@ -51,6 +40,28 @@ func (d *DB) sealOf(scope store.Scope) (*seal.Seal, error) {
 		return nil, fmt.Errorf("%s: %w", scope, err)
 	}
 	return seal.For(keys, id)
+}
+
+// manifestOf returns the stored manifest of a scope; that of an empty one if there is
+// none, or if it is unreadable and isDamaged is set.
+func (d *DB) manifestOf(scope store.Scope, isDamaged bool) (*record.Manifest, error) {
+	stored := record.NewManifest(scope)
+	id := scope.ID()
+	err := d.view("manifest", func(tx *bbolt.Tx) error {
+		b := layout.Scope(tx, id)
+		if b == nil {
+			return nil
+		}
+		m, err := layout.ReadManifest(id, b)
+		switch {
+		case err == nil:
+			stored = m
+		case !isDamaged:
+			return d.corrupt("scope "+scope.String(), err)
+		}
+		return nil
+	})
+	return stored, err
 }
 
 // readersSeal returns the seal for reading a scope. Without the right key it returns a

@@ -13,7 +13,7 @@ import (
 // isReadable reports whether what a manifest describes can be read with the options. It
 // may still be of no use.
 func (s *scopeStore) isReadable(m *record.Manifest) bool {
-	return s.opts.Codec != nil && m.Codec == s.opts.Codec.Name() &&
+	return !s.damaged && s.opts.Codec != nil && m.Codec == s.opts.Codec.Name() &&
 		m.Keys == s.seal.KeysID() && (s.seal == nil || m.Dictionaries.Count == 0)
 }
 

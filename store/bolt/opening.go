@@ -58,7 +58,7 @@ func (s opening) load() error {
 			l.Settled = max(l.Departed, l.Settled)
 			s.locked(func(s *state) { s.openedUseless(l) })
 		}
-		if err = s.startEmpty(m != nil, why); !mayGoOn(err) {
+		if err = s.startEmpty(m != nil || s.damaged, why); !mayGoOn(err) {
 			return err
 		}
 		// A full disk must not keep the scope from being persisted later: the first write
@@ -94,6 +94,8 @@ func (s opening) useless(m *record.Manifest) string {
 	switch {
 	case m == nil:
 		return "nothing stored yet"
+	case s.damaged:
+		return "it was damaged"
 	case s.opts.Fresh:
 		return "asked to start fresh"
 	case !m.Complete:

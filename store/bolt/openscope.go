@@ -9,6 +9,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
@@ -18,7 +19,13 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
-// Open implements store.Backend.
+// maxMends bounds how often Open mends a file: its handle may be missing, then the scope
+// may be damaged, and then what has to be read to drop it (twice, until another file
+// takes its place: see boltfile.File.Update).
+const maxMends = 4
+
+// Open implements store.Backend. A scope whose stored content is damaged begins empty, as
+// one that the file does not have.
 func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	scope, err := scope.Canonical()
 	if err != nil {
@@ -29,8 +36,46 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	}
 	d.openMu.RLock()
 	defer d.openMu.RUnlock()
+	s, err := d.openOnce(scope, opts, false)
+	isDamaged := false
+	for mends := 0; err != nil && mends < maxMends && d.mend(scope, err, isDamaged); mends++ {
+		isDamaged = isDamaged || boltfile.IsDamage(err)
+		s, err = d.openOnce(scope, opts, isDamaged)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// mend reports whether a scope that could not be opened may be tried again. isDamaged
+// says that the last attempt has used nothing of what is stored of it.
+func (d *DB) mend(scope store.Scope, err error, isDamaged bool) bool {
+	switch {
+	case d.readOnly:
+		return false
+	case errors.Is(err, boltfile.ErrNoHandle):
+		// If it fails, the next attempt says so.
+		_ = d.update("open again", func(*bbolt.Tx) error { return nil })
+		return true
+	case boltfile.IsDamage(err) && isDamaged:
+		d.file.Lock()
+		defer d.file.Unlock()
+		if _, err := d.manifestOf(scope, true); boltfile.IsDamage(err) {
+			return d.file.Reopen(true, err) == nil
+		}
+		return true
+	case boltfile.IsDamage(err):
+		d.opts.Logger.Error(err, "Dropping what is stored of a scope", "scope", scope.String(), "because", "it is damaged")
+		return true
+	}
+	return false
+}
+
+// openOnce opens a scope. If what is stored is damaged, the scope begins empty.
+func (d *DB) openOnce(scope store.Scope, opts store.Options, isDamaged bool) (*scopeStore, error) {
 	id := scope.ID()
-	sealed, err := d.sealOf(scope)
+	sealed, err := d.sealOf(scope, isDamaged)
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +94,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		d.mu.Unlock()
 		return nil, err
 	}
+	s.damaged = isDamaged
 	d.scopes[id] = s
 	d.mu.Unlock()
 	if old != nil {
@@ -165,9 +211,12 @@ func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 			b = nil // a file that was put here, from which nothing could be dropped yet
 		}
 		if b != nil {
-			if m, err = layout.ReadManifest(s.id, b); err != nil {
+			if m, err = layout.ReadManifest(s.id, b); err != nil && !s.damaged {
 				return s.db.corrupt("scope "+s.scope.String(), err)
 			}
+		}
+		if s.damaged {
+			return nil
 		}
 		if err := s.packer.Load().Load(b); err != nil {
 			return s.db.corrupt("dictionaries of "+s.scope.String(), err)

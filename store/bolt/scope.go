@@ -39,6 +39,9 @@ type scopeStore struct {
 	scope store.Scope
 	opts  store.Options
 	seal  *seal.Seal // nil if the scope is not encrypted
+	// damaged means that what the file had when the scope was opened could not be read:
+	// nothing of it is used.
+	damaged bool
 
 	// noBucket means that the file contains nothing of the scope, or nothing that readers
 	// may see. It is set to false under the write lock of the file. It is atomic because

@@ -1,0 +1,87 @@
+package bolt
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
+)
+
+// TestOpenOverDamage opens a scope whose content was damaged while the file was open: it
+// begins empty, and is stored.
+func TestOpenOverDamage(t *testing.T) {
+	flip := func(page []byte, at int) { page[at] ^= 1 }
+	for what, c := range map[string]struct {
+		text string
+		how  func(page []byte, at int)
+	}{
+		"object":   {"text-of-one", flip},
+		"manifest": {"\xa6labels", flip},
+		"page":     {"text-of-one", func(page []byte, _ int) { clear(page) }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			w := openSharingOf(t, path, "1")
+			w.list(3, "text-of-one")
+			w.must(w.s.Flush(t.Context()))
+			scope, opts := w.s.scope, w.s.opts
+			w.must(w.s.Close())
+			if damagePages(t, path, c.text, c.how) == 0 {
+				t.Fatalf("%q is not in the file", c.text)
+			}
+			opts.Indexers = cache.Indexers{"own": always}
+			s, err := w.db.Open(scope, opts)
+			if err != nil {
+				t.Fatalf("it is not opened: %v", err)
+			}
+			w.s = s.(*scopeStore)
+			if c := s.Checkpoint(); c.RV != "" {
+				t.Errorf("it has the resource version %s", c.RV)
+			}
+			w.list(2, "other")
+			w.must(s.Flush(t.Context()))
+			w.must(s.Close())
+			if s, err = w.db.Open(scope, opts); err != nil {
+				t.Fatal(err)
+			}
+			if keys, err := s.Keys(store.Query{}); err != nil || len(keys) != 2 {
+				t.Errorf("it has %d objects, %v; want 2", len(keys), err)
+			}
+			w.must(w.db.Close())
+		})
+	}
+}
+
+// TestOpenOpensAgain opens a scope of a file that could not be opened again after a write
+// that failed.
+func TestOpenOpensAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	w := openSharingOf(t, path, "1")
+	w.list(3, "text")
+	w.must(w.s.Flush(t.Context()))
+	scope, opts := w.s.scope, w.s.opts
+	w.must(w.s.Close())
+	w.must(os.Rename(path, path+".away"))
+	w.must(os.Symlink(path, path)) // which leads nowhere
+	if err := w.db.SetLedger(t.Context(), "a", map[string][]byte{"k": nil}); err == nil {
+		t.Fatal("a file that is away is written")
+	}
+	if _, err := w.db.Open(scope, opts); !errors.Is(err, boltfile.ErrNoHandle) {
+		t.Errorf("it is opened while the file is away: %v", err)
+	}
+	w.must(os.Remove(path))
+	w.must(os.Rename(path+".away", path))
+	s, err := w.db.Open(scope, opts)
+	if err != nil {
+		t.Fatalf("it is not opened: %v", err)
+	}
+	if c := s.Checkpoint(); c.RV == "" {
+		t.Errorf("it has no resource version: %s", c.Reason)
+	}
+	w.must(w.db.Close())
+}
