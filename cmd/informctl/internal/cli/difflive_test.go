@@ -143,6 +143,40 @@ func TestDiffLive(t *testing.T) {
 	}
 }
 
+// TestDiffLiveNamed checks that only the named object is compared, of a file that is named
+// and of the one by default, and that a name which neither side has is an error.
+func TestDiffLiveNamed(t *testing.T) {
+	changed := pod("b", "one", "db")
+	changed.Spec.NodeName = "node-2"
+	kubeconfig, _ := podServer(t, "here", pod("a", "new", "web"), pod("a", "one", "web"), changed, pod("b", "two", "web"))
+	path := clusterFile(t, "kube-system/here", store.Typed,
+		pod("a", "gone", "web"), pod("a", "one", "web"), pod("b", "one", "db"), pod("b", "other", "web"))
+	t.Setenv("INFORMCTL_DB", path)
+	for _, tt := range []struct {
+		args []string
+		out  string
+		code int
+	}{
+		{[]string{"pods/one"}, "~ pods b/one\n    spec.nodeName: \"node-1\" -> \"node-2\"\n", 1},
+		{[]string{path, "pods/one"}, "~ pods b/one\n    spec.nodeName: \"node-1\" -> \"node-2\"\n", 1},
+		{[]string{"pods/one", "-n", "a"}, "", 0},
+		{[]string{"pods/one", "-l", "app=web"}, "", 0},
+		{[]string{"pods/gone"}, "- pods a/gone\n", 1},
+		{[]string{"pods/new"}, "+ pods a/new\n", 1},
+		{[]string{"pods/new", "-l", "app=db"}, "", 0},
+		{[]string{"pods/none"}, "", 4},
+		{[]string{"pods/new", "-n", "b"}, "", 4},
+	} {
+		got := say(t.Context(), append([]string{"diff", "--live", "--kubeconfig", kubeconfig}, tt.args...)...)
+		if got.Out != tt.out || got.Code != tt.code {
+			t.Errorf("%q: %+v, want %q and exit code %d", tt.args, got, tt.out, tt.code)
+		}
+		if tt.code == 4 && !regexp.MustCompile(`^informctl: pods "\w+" not found in (namespace b of )?`+regexp.QuoteMeta(path)+` and http://127\.0\.0\.1:\d+\n$`).MatchString(got.Err) {
+			t.Errorf("%q: %s", tt.args, got.Err)
+		}
+	}
+}
+
 // TestDiffLiveNamespace checks that the server is asked for the namespace of -n only, and
 // for all objects of kinds without namespaces.
 func TestDiffLiveNamespace(t *testing.T) {

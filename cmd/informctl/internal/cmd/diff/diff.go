@@ -83,6 +83,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
   informctl diff informers.db more.db pods -n a
   informctl diff informers.db --live pods
   informctl diff --live pods
+  informctl diff --live pods/web -n default
   informctl diff informers.db --since 1h pods
   informctl diff informers.db more.db -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -144,8 +145,11 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 // withFile returns the arguments with the file that other commands read by default in
 // front, if there is only one and that is no file.
 func (o *options) withFile(args []string) ([]string, error) {
-	if len(args) != 1 || strings.ContainsRune(args[0], filepath.Separator) || filepath.Ext(args[0]) == ".db" {
+	if len(args) != 1 || filepath.Ext(args[0]) == ".db" {
 		return args, nil
+	}
+	if resource, name, _ := strings.Cut(args[0], "/"); strings.Trim(resource, ".") == "" || strings.Contains(name, "/") {
+		return args, nil // a path, and no RESOURCE/NAME
 	}
 	if _, err := os.Lstat(args[0]); err == nil {
 		return args, nil
@@ -221,7 +225,7 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 	err = o.env.Output(func(w io.Writer) error {
 		d.out = w
 		if o.live {
-			return d.withServer(ctx, paths[0], sides[0].Views, sides[0].Items)
+			return d.withServer(ctx, paths[0], sides[0])
 		}
 		return d.pairs(ctx, merge(sides[0].Items, sides[1].Items))
 	})
@@ -277,7 +281,8 @@ type differ struct {
 	o                            *options
 	out                          io.Writer
 	all, added, removed, changed int
-	noise                        int // updates that are no changes: objectdiff.IsNoise
+	served                       bool // the server has an object of the names and the namespace
+	noise                        int  // updates that are no changes: objectdiff.IsNoise
 }
 
 // counts says how many objects differ.

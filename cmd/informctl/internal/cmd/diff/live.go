@@ -19,6 +19,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/secret"
@@ -30,7 +31,7 @@ const serverPage = 500
 
 // withServer compares a file with the server of its cluster. It holds one or two pages of
 // the server's objects and only the keys of the file's objects.
-func (d *differ) withServer(ctx context.Context, path string, views []*source.View, items []source.Item) error {
+func (d *differ) withServer(ctx context.Context, path string, chosen selection.Chosen) error {
 	config, err := cluster.Config(d.o.kube)
 	if err != nil {
 		return err
@@ -45,8 +46,8 @@ func (d *differ) withServer(ctx context.Context, path string, views []*source.Vi
 	if err != nil {
 		return fmt.Errorf("server %s: %w", config.Host, err)
 	}
-	views = source.OfServer(d.o.env, config.Host, identity, views, func(v *source.View) store.Info { return v.Info })
-	items = slices.DeleteFunc(slices.Clone(items), func(i source.Item) bool { return !slices.Contains(views, i.View) })
+	views := source.OfServer(d.o.env, config.Host, identity, chosen.Views, func(v *source.View) store.Info { return v.Info })
+	items := slices.DeleteFunc(slices.Clone(chosen.Items), func(i source.Item) bool { return !slices.Contains(views, i.View) })
 	for _, v := range views {
 		if of := v.Info.Scope.Cluster; of != "" && of != identity {
 			return fmt.Errorf("%s is of another cluster than %s: its %s are of %s, not of %s",
@@ -98,6 +99,9 @@ func (d *differ) withServer(ctx context.Context, path string, views []*source.Vi
 		if err != nil {
 			return err
 		}
+	}
+	if len(chosen.Missing) > 0 && !d.served {
+		return d.o.selection.NotFound(chosen.Missing[0], path+" and "+config.Host)
 	}
 	for _, i := range items {
 		if seen[i.View.Info.Scope.Resource+" "+i.Key()] {
@@ -189,7 +193,13 @@ func (d *differ) listScope(ctx context.Context, srv *cluster.Server, v *source.V
 		if err != nil {
 			return err
 		}
-		if !d.o.selection.Filter.IsWithin(m.GetNamespace()) || !d.o.selection.Filter.Labels.Matches(labels.Set(m.GetLabels())) {
+		// The command line has one RESOURCE/NAME, or no name.
+		names := d.o.selection.Wanted[0].Names
+		if !d.o.selection.Filter.IsWithin(m.GetNamespace()) || len(names) > 0 && !slices.Contains(names, m.GetName()) {
+			return nil
+		}
+		d.served = true
+		if !d.o.selection.Filter.Labels.Matches(labels.Set(m.GetLabels())) {
 			return nil
 		}
 		return fn(v.WithKinds(obj))
