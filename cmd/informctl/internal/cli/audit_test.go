@@ -53,7 +53,7 @@ func atVersion(u *unstructured.Unstructured) *unstructured.Unstructured {
 }
 
 // auditServer starts an API server with the objects of writeAudited and some differences.
-// Its pages have two objects.
+// Its pages have two objects. It refuses to list deployments.
 func auditServer(t *testing.T) (url string) {
 	t.Helper()
 	changed := func(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {
@@ -89,6 +89,11 @@ func auditServer(t *testing.T) (url string) {
 			_ = json.NewEncoder(w).Encode(corev1.Namespace{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "the-cluster"},
 			})
+			return
+		}
+		if r.URL.Path == "/apis/apps/v1/deployments" {
+			w.WriteHeader(http.StatusForbidden)
+			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden, Message: "deployments.apps is forbidden: no such right"})
 			return
 		}
 		list, ok := lists[r.URL.Path]

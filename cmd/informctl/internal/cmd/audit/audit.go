@@ -2,12 +2,15 @@
 package audit
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -56,7 +59,8 @@ the server does not have may have been deleted since: only where the file is as 
 as the server it is a ghost. The content of objects that went through a transform, were
 stored from another version of their Go type, or of one that is not known here, is not
 compared. A CustomResourceDefinition that was given a new default changes content at
-an equal RV, too.
+an equal RV, too. A resource that the server refuses to list is left out, which is an
+error when all else has been printed.
 
 informctl wipe drops what is wrong. A running informer audits itself, with more to go
 by: Options.AuditInterval.
@@ -132,16 +136,25 @@ func run(ctx context.Context, o *options) (differs bool, err error) {
 		}
 	}
 	var all summary
+	var unread source.Unread
+	var ended error // why the scopes after one are not compared
 	err = o.env.Output(func(w io.Writer) error {
 		for _, info := range infos {
-			if err := o.auditScope(ctx, w, db, server, info, &all); err != nil {
-				return fmt.Errorf("%s: %w", info.Scope, err)
+			err := o.auditScope(ctx, w, db, server, info, &all)
+			if err == nil {
+				continue
+			}
+			err = db.Named(fmt.Errorf("%s: %w", info.Scope, err))
+			if errors.As(err, new(apierrors.APIStatus)) {
+				unread.Put(info.ID, err) // the server may answer for other resources
+			} else if ended = unread.Add(info, err); ended != nil {
+				return nil // what was found is printed, unless the output is what failed
 			}
 		}
 		return nil
 	})
 	all.note(o.env)
-	return all.findings > 0, db.Named(err)
+	return all.findings > 0, cmp.Or(err, ended, o.env.Incomplete(unread.Lines()))
 }
 
 // auditScope compares one scope, prints what differs and adds it to the summary.
