@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -419,6 +420,36 @@ func TestLiveSnapshot(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestLiveCopyOnFUSE checks that a copy may be made in a temporary directory on FUSE, and
+// is removed. A file there is refused.
+func TestLiveCopyOnFUSE(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "bindfs", t.TempDir(), dir).CombinedOutput(); err != nil {
+		t.Skipf("no FUSE: %v %s", err, out)
+	}
+	defer func() {
+		if out, err := exec.CommandContext(t.Context(), "fusermount", "-u", dir).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}()
+	path := podFile(t, smallPod)
+	t.Setenv("TMPDIR", dir)
+	_, _ = hold(t, path)
+	for _, command := range []string{"verify", "export"} {
+		if got := say(t.Context(), command, "--db", path); got.Code != 0 || got.Err != "" {
+			t.Errorf("%s: %+v", command, got)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	there := filepath.Join(dir, "informers.db")
+	if got := say(t.Context(), "snapshot", there, "--db", path); got.Code == 0 || !strings.Contains(got.Err, "is on FUSE") {
+		t.Errorf("a file on FUSE: %+v", got)
 	}
 }
 

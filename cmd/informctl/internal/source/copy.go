@@ -17,6 +17,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // CopyTo writes the copy of the file that the process sends to a new file, and syncs it
@@ -75,17 +76,20 @@ func (f *FileFlags) OpenWhole(ctx context.Context, e cmdutil.Env, showSecrets bo
 	err = process.CopyTo(e, copied)
 	var whole *Database
 	if err == nil {
-		if whole, err = OpenDatabase(copied, f.Keys, showSecrets); err != nil {
+		// The temporary directory may be on NFS or FUSE: no other process has the copy.
+		file, openErr := bolt.OpenReadOnly(copied, bolt.Options{Keys: f.Keys, Logger: noLogger, AllowNetworkFS: true})
+		if whole, err = databaseOf(copied, showSecrets, file, openErr); err != nil {
 			err = &cmdutil.CopyError{Err: err, Copy: copied, Path: f.Path}
 		}
 	}
-	if removeErr := os.RemoveAll(dir); removeErr != nil && whole != nil {
-		err = errors.Join(removeErr, whole.Close())
-	}
+	removeErr := os.RemoveAll(dir)
 	if err != nil {
 		return nil, err
 	}
 	whole.Path, whole.isCopy = f.Path, true
+	if removeErr != nil {
+		whole.leftover = dir
+	}
 	return whole.of(f.Cluster)
 }
 

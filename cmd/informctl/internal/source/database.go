@@ -19,7 +19,9 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
@@ -36,6 +38,7 @@ type Database struct {
 	File        *bolt.DB     // nil if a process is queried
 	process     *Process     // nil if a file is read
 	isCopy      bool         // File is a copy, which the process has made
+	leftover    string       // its directory, which NFS and FUSE keep while the copy is open
 	at          store.Place  // the moment to read of a file; zero is now
 	server      string       // version of the process's server; "" if it is unknown
 	Stored      []store.Info // the scopes of the file
@@ -58,7 +61,7 @@ func (d *Database) Close() error {
 	if d.process != nil {
 		return d.process.Close()
 	}
-	return d.File.Close()
+	return errors.Join(d.File.Close(), os.RemoveAll(d.leftover))
 }
 
 // OpenScope returns a scope. If c is not nil, it decodes the records in its format.
