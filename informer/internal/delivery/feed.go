@@ -52,7 +52,7 @@ func (f feed) Mark() (place store.Place, fence uint64, ok bool) {
 	h := f.r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if f.r.removed || f.r.stage != live || f.r.resumed.Everything() || h.keys.untold {
+	if f.r.removed || f.r.stage != live || f.r.resumed.Everything() || f.r.resumed.IsUnwritten() || h.keys.untold {
 		return store.Place{}, 0, false
 	}
 	// A change is appended to the queue when it is applied, so before it is in the log,

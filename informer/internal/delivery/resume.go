@@ -71,9 +71,9 @@ func (r *Registration) walkAfterLogLocked() {
 func (r *Registration) replay() {
 	h := r.hub
 	h.mu.Lock()
-	from := r.resumed.From()
+	from, unwritten := r.resumed.From(), r.resumed.IsUnwritten()
 	h.mu.Unlock()
-	log := replay.Log{Store: h.store, Synced: h.Synced(), Limit: takeAtOnce, Deliver: r.handOver}
+	log := replay.Log{Store: h.store, Synced: h.Synced(), Limit: takeAtOnce, Unwritten: unwritten, Deliver: r.handOver}
 	log.Note = func(key string, s replay.State) bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -109,10 +109,17 @@ func (r *Registration) replay() {
 			oldest = store.Place{} // it has been tried
 		}
 		r.resumed.BeginAgain(oldest)
-		r.departed = replay.Receipt{After: r.departed.After}
-		r.restartLocked()
-		r.stage = departing
+		r.beginAgainLocked()
+	case errors.Is(err, replay.ErrUnwritten) && r.resumed.BeginUnwritten():
+		r.beginAgainLocked()
 	}
+}
+
+// beginAgainLocked makes the handler begin again with what has departed since.
+func (r *Registration) beginAgainLocked() {
+	r.departed = replay.Receipt{After: r.departed.After}
+	r.restartLocked()
+	r.stage = departing
 }
 
 // handOver delivers a batch of the log.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -131,6 +132,71 @@ func TestNewerWithoutLog(t *testing.T) {
 		close(shelf.mended)
 		w.hub.Urge()()
 		c.want(t, "after that", "add gone", "delete gone", "add o-0001")
+		w.end()
+	})
+}
+
+// full is a shelf on a disk that is full. Its log ends before what was applied last.
+type full struct {
+	*shelf
+	log []store.Event
+}
+
+func (full) Flush(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (f full) History() (store.LogState, error) {
+	return store.LogState{Last: f.log[len(f.log)-1].Mark.Place}, nil
+}
+
+func (f full) Follow(context.Context, store.Place) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		for _, e := range f.log {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TestGoesOnWithoutWrites checks a handler that goes on from the log while nothing can be
+// written: it receives what the log has, with the present states, and then everything. It
+// has no new place, since a deletion may be missing.
+func TestGoesOnWithoutWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		at := func(n uint64) store.Place { return store.Place{Lineage: "l", Mark: n, Random: n, RV: "1"} }
+		state := func(key string) *store.Version {
+			obj := &object{ObjectMeta: metav1.ObjectMeta{Name: key, ResourceVersion: "1"}}
+			return &store.Version{Header: store.Header{Key: key, RV: "1"}, Entry: store.Entry{Key: key, Object: obj}}
+		}
+		shelf := full{&w.shelf, []store.Event{
+			{Key: keyOf(1), RV: "1", Old: state(keyOf(1)), New: state(keyOf(1))},
+			{Key: "deleted", RV: "1", Old: state("deleted")},
+			{Key: "came", RV: "1", New: state("came")},                     // and has gone since
+			{Key: "gone", RV: "1", Old: state("gone"), New: state("gone")}, // since
+			{Key: "gone", RV: "1", Old: state("gone"), New: state("gone")}, // once more
+			{Key: "came", RV: "1", Old: state("came"), New: state("came")}, // once more
+			{Mark: &store.Mark{Place: at(2)}},
+		}}
+		c := &noted{begin: func(f resume.Feed) { f.Begin(at(1), false) }}
+		w.hub.Add(goesOn{c}, delivery.Options{})
+		w.whole = true
+		w.hub.Begin()
+		if _, err := w.hub.Open(shelf, true); err != nil {
+			t.Fatal(err)
+		}
+		w.hub.MarkSynced()
+		c.want(t, "while it may be written yet")
+		<-time.After(time.Minute)
+		c.want(t, "then", "update o-0001", "delete deleted", "delete gone", "add o-0000", "add o-0001")
+		w.set(keyOf(0), true)
+		c.want(t, "after that", "delete o-0000")
+		if _, _, ok := c.feed.Mark(); ok {
+			t.Error("it has a new place")
+		}
 		w.end()
 	})
 }

@@ -15,9 +15,12 @@ import (
 )
 
 // flushPatience is how long a handler that goes on from the log waits until what was
-// applied before is written. After that the caller tries again: without it, changes would
-// be passed over.
+// applied before is written. After that it receives what is written, and everything that
+// is stored: see Resumption.BeginUnwritten.
 const flushPatience = 30 * time.Second
+
+// ErrUnwritten says that what was applied before is not in the log, and cannot be written.
+var ErrUnwritten = errors.New("what was applied before is not written")
 
 // ErrOver says that the handler was removed or the informer has ended.
 var ErrOver = errors.New("the handler receives nothing more")
@@ -35,6 +38,10 @@ type Log struct {
 	Store  Store
 	Synced <-chan struct{} // closed when the informer has synced
 	Limit  int             // of the notifications that are delivered at a time
+	// Unwritten means that what was applied before cannot be written: the log is delivered
+	// as far as it goes. An object has its present state instead of one of the log, so that
+	// none is brought whose deletion is not in the log.
+	Unwritten bool
 	// Note is called with each state. If it returns false, the state is left out.
 	Note func(key string, s State) bool
 	// Deliver delivers notifications. An error ends Follow.
@@ -47,18 +54,22 @@ func isAhead(p, last store.Place) bool {
 	return !p.Exact() && err == nil && order > 0
 }
 
-// written returns the state of the log when what was applied before is in it.
+// written returns the state of the log when what was applied before is in it, or cannot
+// be written.
 func (l Log) written(ctx context.Context) (store.LogState, error) {
+	if l.Unwritten {
+		return l.Store.History()
+	}
 	ctx, cancel := context.WithTimeout(ctx, flushPatience)
 	defer cancel()
 	if err := l.Store.Flush(ctx); err != nil {
-		return store.LogState{}, fmt.Errorf("what was applied before is not written: %w", err)
+		return store.LogState{}, fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}
 	return l.Store.History()
 }
 
 // Follow delivers what was changed after a place, up to what has been applied when it is
-// called. It blocks until that is delivered. The error is that of the store,
+// called. It blocks until that is delivered. The error is ErrUnwritten, that of the store,
 // store.ErrTrimmed or store.ErrLineage if the log does not lead on from the place, that
 // of Deliver, or ErrOver if the context ends.
 func (l Log) Follow(ctx context.Context, from store.Place) error {
@@ -139,7 +150,7 @@ func (l Log) event(e store.Event) (n queue.Notification, ok bool, err error) {
 		if last := cmp.Or(e.Old, e.Short); e.RV == "" && last != nil {
 			s.RV, s.Found = last.Header.RV, true
 		}
-	case e.New.IsKnown():
+	case e.New.IsKnown() && !l.Unwritten:
 		n.New, s.RV = e.New.Entry, e.New.Header.RV
 	default:
 		if n.New, ok, err = l.Store.Entry(e.Key); err != nil {
@@ -147,6 +158,11 @@ func (l Log) event(e store.Event) (n queue.Notification, ok bool, err error) {
 		}
 		if !ok { // it is gone now
 			n.Kind = queue.Deleted
+			// Nothing that follows in the log brings it back.
+			s.Deleted = l.Unwritten
+			if l.Unwritten && e.Old == nil {
+				_ = l.Note(e.Key, s) // so that its other changes are left out, too
+			}
 			if e.Old == nil || !e.Old.IsKnown() {
 				return n, false, nil // its deletion follows
 			}

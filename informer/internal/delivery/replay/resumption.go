@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -19,6 +21,10 @@ type Resumption struct {
 	// queued meanwhile, which are those before the fence behind, may be among them.
 	replayed map[string]State
 	behind   uint64
+
+	begun time.Time // when Begin was called
+	// unwritten means that the log is delivered as far as it is written.
+	unwritten bool
 }
 
 // State is a state that came from the log.
@@ -32,7 +38,7 @@ type State struct {
 // Begin says that the handler receives what was changed after a place, and then
 // everything that is stored, if that is set.
 func (r *Resumption) Begin(from store.Place, everything bool) {
-	*r = Resumption{from: from, everything: everything, replayed: map[string]State{}, behind: r.behind}
+	*r = Resumption{from: from, everything: everything, replayed: map[string]State{}, behind: r.behind, begun: time.Now()}
 	if !from.Exact() && !everything {
 		r.newer = from.RV
 	}
@@ -45,6 +51,23 @@ func (r *Resumption) BeginAgain(from store.Place) {
 	r.Begin(from, true)
 	r.newer = newer
 }
+
+// BeginUnwritten says that the handler receives what the log has after the place of Begin,
+// as far as that is written, and then everything, because what was applied before cannot
+// be written. It returns false if it is too early to say that.
+func (r *Resumption) BeginUnwritten() bool {
+	if time.Since(r.begun) < flushPatience {
+		return false
+	}
+	r.BeginAgain(r.from)
+	r.unwritten = true
+	return true
+}
+
+// IsUnwritten reports whether BeginUnwritten was called last. A deletion may be missing
+// then that was applied before it and was not written, so the handler has no new place: the
+// next process goes on from the one before.
+func (r *Resumption) IsUnwritten() bool { return r.unwritten }
 
 // From returns the place in the log after which the handler receives what was changed; it
 // is zero if nothing comes from the log.
@@ -84,6 +107,9 @@ func (r *Resumption) Note(key string, s State) bool {
 		if err == nil && order <= 0 {
 			return false
 		}
+	}
+	if r.unwritten && s.Deleted && r.replayed[key].Deleted {
+		return false // its other changes in the log came to the same
 	}
 	r.replayed[key] = s
 	return true
