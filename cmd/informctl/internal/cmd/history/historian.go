@@ -122,7 +122,7 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 		count: 1, scope: h.view, kind: strings.ToLower(i.Kind().GroupKind().String()),
 	}
 	if h.o.wholeObjects() {
-		out.before, out.after = c.Old, c.New
+		out.before, out.after = h.o.kept(c.Old), h.o.kept(c.New)
 	}
 	if h.o.clusters {
 		out.cluster = source.ClusterOf(h.view.Info)

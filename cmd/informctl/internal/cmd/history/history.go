@@ -21,6 +21,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -48,6 +49,8 @@ type options struct {
 	tail     int       // 0 means no bound
 
 	noise int // how many updates were not printed, see withoutNoise
+
+	states codec.Compressor // of the states that are kept until they are printed
 }
 
 // NewCommand returns the command.
@@ -191,6 +194,10 @@ func run(ctx context.Context, o *options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o.selection.Whole = true
+	var err error
+	if o.states, err = codec.NewCompressor(nil); err != nil {
+		return err
+	}
 	// The comparison needs the values of Secrets, whether they are shown or not.
 	db, err := o.selection.Database.Open(ctx, true)
 	if err != nil {

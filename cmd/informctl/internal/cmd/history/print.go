@@ -27,7 +27,7 @@ type loggedChange struct {
 	objectdiff.Line
 	cluster string // "" if all are of one
 	kind    string // as -o name has it: pod, or deployment.apps
-	// encoded, since they are many; nil unless they are printed
+	// as kept returns them, since they are many; nil unless they are printed
 	before, after *store.Version
 	// What tells it from the same change in another scope, see withoutRepeated.
 	scope *source.View
@@ -66,7 +66,11 @@ func (o *options) content(c loggedChange, of *store.Version) (map[string]any, er
 	if of == nil || !of.IsKnown() {
 		return nil, nil
 	}
-	obj, err := c.scope.Reader.Decode(of.Entry)
+	e, err := o.unpacked(of.Entry)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := c.scope.Reader.Decode(e)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +80,24 @@ func (o *options) content(c loggedChange, of *store.Version) (map[string]any, er
 	content, err := printer.Content(obj)
 	unstructured.RemoveNestedField(content, "metadata", "managedFields")
 	return content, err
+}
+
+// kept returns a state to be printed later, which is compressed: a process sends it
+// uncompressed.
+func (o *options) kept(v *store.Version) *store.Version {
+	if v == nil || v.Entry.Raw == nil {
+		return v
+	}
+	return &store.Version{Header: v.Header, Entry: store.Entry{Key: v.Entry.Key, Raw: o.states.Compress(nil, v.Entry.Raw)}}
+}
+
+// unpacked returns the entry of a state that kept has returned, as it was.
+func (o *options) unpacked(e store.Entry) (store.Entry, error) {
+	if e.Raw == nil {
+		return e, nil
+	}
+	raw, err := o.states.Decompress(nil, e.Raw)
+	return store.Entry{Key: e.Key, Raw: raw}, err
 }
 
 // shownFields is how many fields a table shows of a change.
