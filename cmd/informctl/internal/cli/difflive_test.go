@@ -143,8 +143,8 @@ func TestDiffLive(t *testing.T) {
 	}
 }
 
-// TestDiffLiveNamed checks that only the named object is compared, of a file that is named
-// and of the one by default, and that a name which neither side has is an error.
+// TestDiffLiveNamed checks that only the named object is compared, of a named file and of
+// the one by default, and that a name which neither side has is an error.
 func TestDiffLiveNamed(t *testing.T) {
 	changed := pod("b", "one", "db")
 	changed.Spec.NodeName = "node-2"

@@ -38,7 +38,7 @@ type Database struct {
 	File        *bolt.DB     // nil if a process is queried
 	process     *Process     // nil if a file is read
 	isCopy      bool         // File is a copy, which the process has made
-	leftover    string       // its directory, which NFS and FUSE keep while the copy is open
+	leftover    string       // its directory, which NFS keeps while the copy is open
 	at          store.Place  // the moment to read of a file; zero is now
 	server      string       // version of the process's server; "" if it is unknown
 	Stored      []store.Info // the scopes of the file

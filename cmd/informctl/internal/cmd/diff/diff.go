@@ -281,7 +281,7 @@ type differ struct {
 	o                            *options
 	out                          io.Writer
 	all, added, removed, changed int
-	served                       bool // the server has an object of the names and the namespace
+	served                       bool // the server has an object of the name
 	noise                        int  // updates that are no changes: objectdiff.IsNoise
 }
 
