@@ -175,8 +175,8 @@ func TestGoesOnWithoutWrites(t *testing.T) {
 		shelf := full{&w.shelf, []store.Event{
 			{Key: keyOf(1), RV: "1", Old: state(keyOf(1)), New: state(keyOf(1))},
 			{Key: "deleted", RV: "1", Old: state("deleted")},
-			{Key: "came", RV: "1", New: state("came")},                     // and has gone since
-			{Key: "gone", RV: "1", Old: state("gone"), New: state("gone")}, // since
+			{Key: "came", RV: "1", New: state("came")},                     // it is gone
+			{Key: "gone", RV: "1", Old: state("gone"), New: state("gone")}, // it is, too
 			{Key: "gone", RV: "1", Old: state("gone"), New: state("gone")}, // once more
 			{Key: "came", RV: "1", Old: state("came"), New: state("came")}, // once more
 			{Mark: &store.Mark{Place: at(2)}},

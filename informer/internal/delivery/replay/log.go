@@ -19,7 +19,8 @@ import (
 // is stored: see Resumption.BeginUnwritten.
 const flushPatience = 30 * time.Second
 
-// ErrUnwritten says that what was applied before is not in the log, and cannot be written.
+// ErrUnwritten says that what was applied before is not in the log, and cannot be
+// written.
 var ErrUnwritten = errors.New("what was applied before is not written")
 
 // ErrOver says that the handler was removed or the informer has ended.
@@ -38,9 +39,9 @@ type Log struct {
 	Store  Store
 	Synced <-chan struct{} // closed when the informer has synced
 	Limit  int             // of the notifications that are delivered at a time
-	// Unwritten means that what was applied before cannot be written: the log is delivered
-	// as far as it goes. An object has its present state instead of one of the log, so that
-	// none is brought whose deletion is not in the log.
+	// Unwritten means that what was applied before cannot be written: the log is
+	// delivered as far as it goes. An object has its present state instead of one of the
+	// log, so that none is brought whose deletion is not in the log.
 	Unwritten bool
 	// Note is called with each state. If it returns false, the state is left out.
 	Note func(key string, s State) bool
@@ -69,9 +70,9 @@ func (l Log) written(ctx context.Context) (store.LogState, error) {
 }
 
 // Follow delivers what was changed after a place, up to what has been applied when it is
-// called. It blocks until that is delivered. The error is ErrUnwritten, that of the store,
-// store.ErrTrimmed or store.ErrLineage if the log does not lead on from the place, that
-// of Deliver, or ErrOver if the context ends.
+// called. It blocks until that is delivered. The error is ErrUnwritten, that of the
+// store, store.ErrTrimmed or store.ErrLineage if the log does not lead on from the place,
+// that of Deliver, or ErrOver if the context ends.
 func (l Log) Follow(ctx context.Context, from store.Place) error {
 	state, err := l.written(ctx)
 	if err != nil {

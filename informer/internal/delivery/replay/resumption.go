@@ -52,9 +52,9 @@ func (r *Resumption) BeginAgain(from store.Place) {
 	r.newer = newer
 }
 
-// BeginUnwritten says that the handler receives what the log has after the place of Begin,
-// as far as that is written, and then everything, because what was applied before cannot
-// be written. It returns false if it is too early to say that.
+// BeginUnwritten says that the handler receives what the log has after the place of
+// Begin, as far as that is written, and then everything, because what was applied before
+// cannot be written. It returns false if it is too early to say that.
 func (r *Resumption) BeginUnwritten() bool {
 	if time.Since(r.begun) < flushPatience {
 		return false
@@ -65,8 +65,8 @@ func (r *Resumption) BeginUnwritten() bool {
 }
 
 // IsUnwritten reports whether BeginUnwritten was called last. A deletion may be missing
-// then that was applied before it and was not written, so the handler has no new place: the
-// next process goes on from the one before.
+// then that was applied before it and was not written, so the handler has no new place:
+// the next process goes on from the one before.
 func (r *Resumption) IsUnwritten() bool { return r.unwritten }
 
 // From returns the place in the log after which the handler receives what was changed; it
