@@ -40,6 +40,9 @@ type Feed interface {
 	// If the log does not lead on from a place, Lost is called. The handler then receives
 	// everything or, if the place has only a resource version and everything is not set,
 	// the objects whose resource version is higher, as adds that are not initial.
+	//
+	// If what was applied before cannot be written within 30 seconds, as on a full disk,
+	// the handler receives what the log has and then everything, and Mark says no place.
 	Begin(from store.Place, everything bool)
 	// First and Last return the first and the last place in the log, which are zero if
 	// there is none.
