@@ -22,7 +22,6 @@ func (d *DB) sealOf(scope store.Scope, isDamaged bool) (*seal.Seal, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := scope.ID()
 	if d.readOnly {
 		return d.readersSeal(stored)
 	}
@@ -39,7 +38,7 @@ func (d *DB) sealOf(scope store.Scope, isDamaged bool) (*seal.Seal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", scope, err)
 	}
-	return seal.For(keys, id)
+	return seal.For(keys, scope.ID())
 }
 
 // manifestOf returns the stored manifest of a scope; that of an empty one if there is

@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +10,17 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 )
+
+// closedScope returns an open file with a scope of three objects, which is closed.
+func closedScope(t *testing.T, text string) (w *sharingScope, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "informers.db")
+	w = openSharingOf(t, path, "1")
+	w.list(3, text)
+	w.must(w.s.Flush(t.Context()))
+	w.must(w.s.Close())
+	return w, path
+}
 
 // TestOpenOverDamage opens a scope whose content was damaged while the file was open: it
 // begins empty, and is stored.
@@ -25,12 +35,8 @@ func TestOpenOverDamage(t *testing.T) {
 		"page":     {"text-of-one", func(page []byte, _ int) { clear(page) }},
 	} {
 		t.Run(what, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "informers.db")
-			w := openSharingOf(t, path, "1")
-			w.list(3, "text-of-one")
-			w.must(w.s.Flush(t.Context()))
+			w, path := closedScope(t, "text-of-one")
 			scope, opts := w.s.scope, w.s.opts
-			w.must(w.s.Close())
 			if damagePages(t, path, c.text, c.how) == 0 {
 				t.Fatalf("%q is not in the file", c.text)
 			}
@@ -60,22 +66,13 @@ func TestOpenOverDamage(t *testing.T) {
 // TestOpenOpensAgain opens a scope of a file that could not be opened again after a write
 // that failed.
 func TestOpenOpensAgain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "informers.db")
-	w := openSharingOf(t, path, "1")
-	w.list(3, "text")
-	w.must(w.s.Flush(t.Context()))
+	w, path := closedScope(t, "text")
 	scope, opts := w.s.scope, w.s.opts
-	w.must(w.s.Close())
-	w.must(os.Rename(path, path+".away"))
-	w.must(os.Symlink(path, path)) // which leads nowhere
-	if err := w.db.SetLedger(t.Context(), "a", map[string][]byte{"k": nil}); err == nil {
-		t.Fatal("a file that is away is written")
-	}
+	putBack := putAway(w, path)
 	if _, err := w.db.Open(scope, opts); !errors.Is(err, boltfile.ErrNoHandle) {
 		t.Errorf("it is opened while the file is away: %v", err)
 	}
-	w.must(os.Remove(path))
-	w.must(os.Rename(path+".away", path))
+	putBack()
 	s, err := w.db.Open(scope, opts)
 	if err != nil {
 		t.Fatalf("it is not opened: %v", err)

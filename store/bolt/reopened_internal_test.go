@@ -202,6 +202,22 @@ func TestDroppedIndexOfClosedStore(t *testing.T) {
 	}
 }
 
+// putAway takes the file away and has a write fail, so that the file cannot be opened
+// again until putBack is called.
+func putAway(w *sharingScope, path string) (putBack func()) {
+	w.Helper()
+	w.must(os.Rename(path, path+".away"))
+	w.must(os.Symlink(path, path)) // which leads nowhere
+	if err := w.db.SetLedger(w.Context(), "a", map[string][]byte{"k": nil}); err == nil {
+		w.Fatal("a file that is away is written")
+	}
+	return func() {
+		w.Helper()
+		w.must(os.Remove(path))
+		w.must(os.Rename(path+".away", path))
+	}
+}
+
 // TestListOpensAgain checks that a list opens a file again that could not be opened after
 // a write that failed: nothing else may write.
 func TestListOpensAgain(t *testing.T) {
@@ -209,13 +225,7 @@ func TestListOpensAgain(t *testing.T) {
 	w := openSharingOf(t, path, "1")
 	w.list(3, "text")
 	w.must(w.s.Flush(t.Context()))
-	w.must(os.Rename(path, path+".away"))
-	w.must(os.Symlink(path, path)) // which leads nowhere
-	if err := w.db.SetLedger(t.Context(), "a", map[string][]byte{"k": nil}); err == nil {
-		t.Fatal("a file that is away is written")
-	}
-	w.must(os.Remove(path))
-	w.must(os.Rename(path+".away", path))
+	putAway(w, path)()
 	if _, err := w.s.Keys(store.Query{}); !errors.Is(err, boltfile.ErrNoHandle) {
 		t.Fatalf("the file is read: %v", err)
 	}
