@@ -61,7 +61,11 @@ func (s *scopeStore) samples() (payloads [][]byte) {
 	}
 	payloads = [][]byte{}
 	for _, e := range entries {
-		if _, id, payload, err := record.ParseRaw(e.Raw); err == nil && id == dictionary.None && len(payload) >= dictionary.MinBytes {
+		_, id, payload, err := record.ParseRaw(e.Raw)
+		if err == nil {
+			payload, err = s.packer.Load().Decompress(id, payload, nil)
+		}
+		if err == nil && len(payload) >= dictionary.MinBytes {
 			payloads = append(payloads, payload)
 		}
 	}

@@ -34,9 +34,10 @@ type relist struct {
 	wrote   bool // something was or may have been written
 
 	// scopeStore.mu protects the fields below.
-	whole bool             // the whole list was loaded
-	left  []*overlay.Entry // what is left to the committer when the list is applied
-	lost  error            // what was written is lost
+	whole   bool             // the whole list was loaded
+	left    []*overlay.Entry // what is left to the committer when the list is applied
+	written bool             // the file has what is left, too
+	lost    error            // what was written is lost
 }
 
 // loading is the list that is going on.
@@ -290,7 +291,10 @@ func (r *relist) LoadRest(entries []*overlay.Entry, isAll bool) error {
 	}
 	r.whole = true
 	if again || err != nil {
-		r.left = entries
+		r.left, r.written = entries, err == nil
+		for _, e := range entries {
+			e.InFile = r.written
+		}
 	}
 	added := s.indexes != r.indexes
 	s.mu.Unlock()
@@ -303,6 +307,7 @@ func (r *relist) LoadRest(entries []*overlay.Entry, isAll bool) error {
 // loadedList is what is left to do when a first list is applied.
 type loadedList struct {
 	left    []*overlay.Entry // to the committer
+	written bool             // the file has what is left, too
 	gone    []*overlay.Entry // of the former content, each as an entry that departs
 	dropped int              // objects that are gone and exceed the bound of the log
 }
@@ -316,7 +321,7 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 	if r == nil {
 		return l, nil
 	}
-	if l.left, err = r.leftEntries(); err != nil {
+	if l.left, l.written, err = r.leftEntries(); err != nil {
 		return l, err
 	}
 	if l.gone, l.dropped, err = r.departedFromFormer(l.left); err != nil {
@@ -328,13 +333,14 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 }
 
 // leftEntries returns what a first list has left to the committer, with the values of all
-// indexers. The caller must hold writerMu.
-func (r *relist) leftEntries() ([]*overlay.Entry, error) {
+// indexers, and whether the file has it, too. The caller must hold writerMu.
+func (r *relist) leftEntries() (left []*overlay.Entry, written bool, err error) {
 	r.s.mu.Lock()
-	left, indexes := r.left, r.s.indexes
+	left, written = r.left, r.written
+	indexes := r.s.indexes
 	r.s.mu.Unlock()
 	if indexes == r.indexes {
-		return left, nil
+		return left, written, nil
 	}
 	for i, e := range left {
 		if e.Head == nil || e.Indexes == indexes {
@@ -342,12 +348,12 @@ func (r *relist) leftEntries() ([]*overlay.Entry, error) {
 		}
 		again, err := r.s.codec.PrepareEntry(indexes, r.s.codec.Pending(e))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		again.Object, again.Encoded = nil, store.Entry{}
 		left[i] = again
 	}
-	return left, nil
+	return left, written, nil
 }
 
 // indexAgain computes the entries of indexers that were added during the load, from all

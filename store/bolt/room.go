@@ -163,12 +163,19 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 	return before, w.Manifest.Log, w.End()
 }
 
-// makeRoom drops the former content for which the captured list is whole, and reports
-// whether it has. Without that, a file that cannot grow would never take what the list
-// has left.
+// makeRoom leaves what a first list has written as it is, and drops the former content
+// for which the captured list is whole. It reports whether there was any. Without that, a
+// file that cannot grow would never take what the list has left.
 func (d *committer) makeRoom(captures []capture) (made bool) {
 	for i := range captures {
 		c := &captures[i]
+		if from(c.s, (*state).leaveWritten) {
+			again, due := c.s.capture(c.share)
+			if !due || again.Pack() != nil {
+				continue // it is lost
+			}
+			*c, made = again, true
+		}
 		// The commit that has failed may be in the file.
 		c.Attempts = from(c.s, (*state).attempts)
 		if c.Lists == c.Marked {

@@ -15,6 +15,8 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // openBounded opens a scope of a namespace in a file that is bounded, if bytes is not 0.
@@ -305,5 +307,85 @@ func TestDeparturesWhileRoomIsShort(t *testing.T) {
 	}
 	if logs := from(w.s, (*state).logBytes); logs > 12<<20 {
 		t.Errorf("the log has %d bytes, and there is room for few", logs)
+	}
+}
+
+// TestListWrittenOnce checks that a small first list, which the commit writes once more to
+// compress it, stays as it was written if there is no room for both.
+func TestListWrittenOnce(t *testing.T) {
+	const n = 2 * codec.MinSamples
+	for _, bound := range []int{0, 2 << 20} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		db, err := Open(path, Options{CommitInterval: time.Hour, MaxBytes: bound})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := openIn(t, db, "", store.Options{})
+		r := w.begin(n, "")
+		for i := range n { // TrainFast finds that it is not the way to compress them
+			w.must(r.Add(w.object(i, randomText(4000))))
+		}
+		left := 0
+		for b, err := range r.Parts(fmt.Sprint(w.rv)) {
+			left = len(w.s.relist.left)
+			w.must(errors.Join(err, w.s.Apply(b)))
+		}
+		w.must(r.Close())
+		if left != n {
+			t.Fatalf("%d objects are left to the commit, want %d", left, n)
+		}
+		w.must(w.s.Flush(t.Context()))
+		compressed := 0
+		entries, err := w.s.Select(store.Query{})
+		w.must(err)
+		for _, e := range entries {
+			if _, id, _, err := record.ParseRaw(e.Raw); err == nil && id != dictionary.None {
+				compressed++
+			}
+		}
+		if len(entries) != n || w.s.Len() != n || (compressed > 0) != (bound == 0) {
+			t.Errorf("with a bound of %d bytes there are %d objects, of which %d are compressed", bound, len(entries), compressed)
+		}
+		w.must(db.Close())
+		db, err = Open(path, Options{MaxBytes: bound})
+		w.must(err)
+		if again := openIn(t, db, "", store.Options{}); again.s.Len() != n || again.s.Checkpoint().RV != fmt.Sprint(w.rv) {
+			t.Errorf("after a restart there are %d objects at %q", again.s.Len(), again.s.Checkpoint().RV)
+		}
+		w.must(db.Close())
+	}
+}
+
+// TestLastStateOfAnUnwrittenList checks that history has the last state of an object that
+// was listed first and deleted before the disk accepted a write.
+func TestLastStateOfAnUnwrittenList(t *testing.T) {
+	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 0, "", store.Options{})
+	r := w.begin(3, "text")
+	HookWrites(w.db, func(WriteAt) WriteAt { // until the file is opened again
+		return func([]byte, int64) (int, error) { return 0, syscall.ENOSPC }
+	})
+	for b, err := range r.Parts(fmt.Sprint(w.rv)) {
+		if len(w.s.relist.left) != 3 {
+			t.Fatal("the list is written: this tests nothing")
+		}
+		w.must(errors.Join(err, w.s.Apply(b)))
+	}
+	w.must(r.Close())
+	w.must(w.s.Apply(store.Batch{RV: "100", Changes: []store.Change{{Key: "d/o001", RV: "100"}}}))
+	w.must(w.s.Flush(t.Context()))
+	log, err := w.s.History()
+	w.must(err)
+	short := 0
+	for e, err := range w.s.Follow(t.Context(), store.Place{}) {
+		w.must(err)
+		if e.Mark == nil && e.Key == "d/o001" && e.Short != nil && len(e.Short.Entry.Raw) > 0 {
+			short++
+		}
+		if e.Mark != nil && e.Mark.Mark == log.Last.Mark {
+			break
+		}
+	}
+	if short != 1 {
+		t.Errorf("the log has %d deletions with the last state, want 1", short)
 	}
 }

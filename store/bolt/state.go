@@ -152,7 +152,7 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 		beside.Scan(func(e *overlay.Entry) bool { s.indexing.applied(e); return true })
 		for _, e := range l.left {
 			if !beside.Has(e.Key) {
-				s.appliedEntry(e, true)
+				s.appliedEntry(e, true, l.written)
 			}
 		}
 		if r := s.loading.listed(); r != nil {
@@ -165,7 +165,7 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 		if s.phase == phaseReady || s.phase == phaseEmpty {
 			s.changelog.AppliedEntry(e, b)
 		}
-		s.appliedEntry(e, existed[i])
+		s.appliedEntry(e, existed[i], existed[i])
 	}
 	s.changelog.Applied(b, s.checkpoint.RV)
 	if b.Loaded {
@@ -186,7 +186,9 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 	}
 }
 
-func (s *state) appliedEntry(e *overlay.Entry, existed bool) {
+// appliedEntry makes an entry visible. existed says whether its key had an object, and
+// stored whether the file has one, as far as nothing waits.
+func (s *state) appliedEntry(e *overlay.Entry, existed, stored bool) {
 	if e.Head == nil && !existed && (e.Order == 0 || s.changelog.Unlogged) {
 		return // nothing was deleted, and nobody is told
 	}
@@ -196,7 +198,7 @@ func (s *state) appliedEntry(e *overlay.Entry, existed bool) {
 	e.Departing = e.Departing && existed
 	old, _ := s.overlay.Get(e.Key)
 	s.departed.Applied(e, old)
-	s.changelog.Replaces(e, old, existed)
+	s.changelog.Replaces(e, old, stored)
 	s.overlay.Set(e)
 }
 
@@ -280,6 +282,10 @@ func (s *state) committed(c capture, err error) (overflows bool) {
 	s.progress.committed(err)
 	return overflows
 }
+
+// leaveWritten takes out of the next commit what the file has already. It reports whether
+// there was any.
+func (s *state) leaveWritten() bool { return s.overlay.LeaveWritten() }
 
 // passedOver is called instead of committed if the scope was not written. It ends the
 // wait for an attempt of a lost scope, because no attempt will follow.

@@ -438,8 +438,14 @@ func TestWipeIsNeverSeenHalf(t *testing.T) {
 }
 
 // TestDecodeAfterWipe checks that an entry of a closed store is never decoded with the
-// dictionary of the store that was opened in its place.
+// dictionary or the data key of the store that was opened in its place.
 func TestDecodeAfterWipe(t *testing.T) {
+	for name, opts := range map[string]bolt.Options{"plain": {}, "encrypted": allWith(theKey)} {
+		t.Run(name, func(t *testing.T) { decodeAfterWipe(t, opts) })
+	}
+}
+
+func decodeAfterWipe(t *testing.T, dbOpts bolt.Options) {
 	const n = 200
 	object := func(i int, c string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{
@@ -462,7 +468,7 @@ func TestDecodeAfterWipe(t *testing.T) {
 	}
 	opts := scriptOptions()
 	opts.DecodedBytes = 1
-	db, first := mustOpenScriptWith(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{}, opts)
+	db, first := mustOpenScriptWith(t, filepath.Join(t.TempDir(), "informers.db"), dbOpts, opts)
 	load(first, "x")
 	entries, err := first.Select(store.Query{})
 	must(t, err)

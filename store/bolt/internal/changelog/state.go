@@ -161,9 +161,9 @@ func (s *State) AppliedEntry(e *overlay.Entry, b store.Batch) {
 // Replaces notes which waiting entry another one replaces, before that becomes pending. A
 // deletion keeps the last state of an object that the file has never had. An object that
 // is created again in the same commit takes the place of that state. old is nil if
-// nothing waits, and existed reports whether there was an object.
-func (s *State) Replaces(e, old *overlay.Entry, existed bool) {
-	if e.Absent = !existed; old != nil {
+// nothing waits, and stored reports whether the file has an object then.
+func (s *State) Replaces(e, old *overlay.Entry, stored bool) {
+	if e.Absent = !stored; old != nil {
 		e.Absent = old.Absent
 	}
 	switch {

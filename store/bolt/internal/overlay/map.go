@@ -49,6 +49,19 @@ func (o *Map) Committed(written View) {
 	})
 }
 
+// LeaveWritten removes the entries that the file has already, and reports whether there
+// were any.
+func (o *Map) LeaveWritten() (were bool) {
+	o.View().Scan(func(e *Entry) bool {
+		if e.InFile {
+			o.drop(e)
+			were = true
+		}
+		return true
+	})
+	return were
+}
+
 // drop removes an entry that is its key's newest state.
 func (o *Map) drop(e *Entry) {
 	o.now.entries.Delete(e.Key)

@@ -42,6 +42,7 @@ type Keyring struct {
 	mu        sync.Mutex
 	user      codec.Key // wraps the other keys
 	data      []dataKey // the index is the id minus one
+	wiped     []dataKey // the data keys before Forget, for those who still read
 	seals     uint64    // number of seals with the last data key
 	announced uint64    // number of seals according to the file
 	wrapped   []byte    // root and data as in the file; nil if they have changed
@@ -116,11 +117,12 @@ func (r *Keyring) extendLocked() {
 }
 
 // Forget replaces all data keys by a new one. Content that they have sealed may remain
-// only on free pages.
+// only on free pages, and with readers that have begun before: for them, the keys stay in
+// memory until the next Forget.
 func (r *Keyring) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.data = nil
+	r.data, r.wiped = nil, r.data
 	r.extendLocked()
 }
 
@@ -135,14 +137,18 @@ func (r *Keyring) take(n int) (id uint64, aead cipher.AEAD) {
 	return uint64(len(r.data)), r.data[len(r.data)-1].aead
 }
 
-// opener returns the data key with an id.
-func (r *Keyring) opener(id uint64) (cipher.AEAD, error) {
+// openers returns the data key with an id, and the one that had it before Forget. Either
+// is nil if there is none.
+func (r *Keyring) openers(id uint64) (now, wiped cipher.AEAD) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if id == 0 || id > uint64(len(r.data)) {
-		return nil, fmt.Errorf("data key %d is missing", id)
+	find := func(keys []dataKey) cipher.AEAD {
+		if id == 0 || id > uint64(len(keys)) {
+			return nil
+		}
+		return keys[id-1].aead
 	}
-	return r.data[id-1].aead, nil
+	return find(r.data), find(r.wiped)
 }
 
 // Wrap makes user the key that wraps the others, and reports whether the stored keys

@@ -10,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
@@ -78,5 +79,53 @@ func TestKeys(t *testing.T) {
 		if isDirty := k.Dirty() != nil; isDirty != test.dirty || (wrapped == 1) != test.dirty || k.Dirty() != nil {
 			t.Errorf("%s: dirty %t, told %d times", name, isDirty, wrapped)
 		}
+	}
+}
+
+// TestForget checks that a reader which began before Forget can still decrypt, and that
+// the file does not get the forgotten keys.
+func TestForget(t *testing.T) {
+	user := codec.Key{1}
+	ring := seal.New(user, seal.DefaultBudget)
+	s, err := seal.For(ring, "scope")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := func(payload string) record.Record {
+		return s.Begin(1).Record(seal.InScope, "a/b", record.Record{Payload: []byte(payload)})
+	}
+	before := sealed("before")
+	ring.Forget()
+	after := sealed("after")
+	if before.DataKey != after.DataKey {
+		t.Fatalf("data keys %d and %d: this tests nothing", before.DataKey, after.DataKey)
+	}
+	for want, r := range map[string]record.Record{"before": before, "after": after} {
+		if got, err := s.AppendPayload([]byte("+"), seal.InScope, "a/b", r); err != nil || string(got) != "+"+want {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+	var stored *seal.Stored
+	db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, &bbolt.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := db.Update(func(tx *bbolt.Tx) (err error) {
+		if _, err = tx.CreateBucket([]byte("meta")); err == nil {
+			err = ring.Persist(tx)
+		}
+		if err == nil {
+			stored, err = seal.Read(tx)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = seal.For(seal.Open(stored, []codec.Key{user}, seal.DefaultBudget), "scope"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AppendPayload(nil, seal.InScope, "a/b", before); err == nil {
+		t.Error("the file has a key that was forgotten")
 	}
 }

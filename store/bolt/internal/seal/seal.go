@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 
 	bbolt "go.etcd.io/bbolt"
@@ -164,14 +165,19 @@ var (
 
 // open appends the decrypted bytes to dst.
 func (s *Seal) open(dst []byte, id uint64, b, bound []byte) ([]byte, error) {
-	aead, err := s.keys.opener(id)
-	if err != nil {
-		return nil, err
+	now, wiped := s.keys.openers(id)
+	if now == nil && wiped == nil {
+		return nil, fmt.Errorf("data key %d is missing", id)
 	}
-	if dst, err = aead.Open(dst, nil, b, bound); err != nil {
-		return nil, errForged
+	for _, aead := range []cipher.AEAD{now, wiped} {
+		if aead == nil {
+			continue
+		}
+		if plain, err := aead.Open(dst, nil, b, bound); err == nil {
+			return plain, nil
+		}
 	}
-	return dst, nil
+	return nil, errForged
 }
 
 // AppendPayload appends a record's decrypted payload, which may be compressed, to dst.
