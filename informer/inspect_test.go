@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store"
 )
 
 // handlerOf returns the HTTP handler of one informer.
@@ -631,6 +633,91 @@ func TestEndpointSnapshot(t *testing.T) {
 		if status, lines := get(handlerOf(memory), "/v1/snapshot"); status != 404 || !strings.Contains(lines[0], "in memory") {
 			t.Errorf("of memory: %d %s", status, lines)
 		}
+	})
+}
+
+// TestEndpointQuietFollowers checks that clients who follow a scope that does not change
+// hold no place of those that read objects, from the end of the log and from a checkpoint
+// that bookmarks have moved beyond it.
+func TestEndpointQuietFollowers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.run(informer.Options{}).sync().end()
+		r := w.run(informer.Options{}).sync()
+		w.passMinutes(3)
+		commit()
+		h := handlerOf(r.inf)
+		client := serveInBubble(t, h)
+		_, lines := get(h, "/v1/history?scope=configmaps")
+		var log store.LogState
+		if err := json.Unmarshal([]byte(lines[0]), &log); err != nil {
+			t.Fatalf("%v: %s", err, lines)
+		}
+		last, err := json.Marshal(log.Last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rv := r.inf.LastSyncResourceVersion()
+		if rv == log.Last.RV {
+			t.Fatalf("the checkpoint %s has not moved: this tests nothing", rv)
+		}
+		for _, path := range []string{"/v1/log?after=" + url.QueryEscape(string(last)), "/v1/changes?since=" + rv} {
+			var streams []*stream
+			for range 5 {
+				s := client.open(path)
+				if streams = append(streams, s); s.StatusCode != http.StatusOK {
+					t.Errorf("%s: %s %s", path, s.Status, s.next())
+				}
+			}
+			begin := time.Now()
+			if status, lines := get(h, "/v1/objects"); status != http.StatusOK || time.Since(begin) > 0 {
+				t.Errorf("%s: objects are read after %s: %d %s", path, time.Since(begin), status, lines)
+			}
+			for _, s := range streams {
+				s.close()
+			}
+			waitFor(time.Minute)
+		}
+		client.end()
+		r.end()
+	})
+}
+
+// deadlines is a ResponseWriter that has the last deadline of a write.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	last time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.last = t
+	return nil
+}
+
+// TestEndpointQuietDeadline checks that no deadline runs while a follower has nothing to
+// receive: HTTP/2 would end its answer.
+func TestEndpointQuietDeadline(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		r := w.run(informer.Options{}).sync()
+		commit()
+		h := handlerOf(r.inf)
+		for _, path := range []string{"/v1/changes", "/v1/changes?since=" + r.inf.LastSyncResourceVersion(), "/v1/log?scope=configmaps"} {
+			ctx, cancel := context.WithCancel(w.Context())
+			answer := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				h.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
+			}()
+			synctest.Wait()
+			if !answer.last.IsZero() {
+				t.Errorf("%s: the answer ends at %s, now it is %s", path, answer.last, time.Now())
+			}
+			cancel()
+			<-served
+		}
+		r.end()
 	})
 }
 

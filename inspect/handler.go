@@ -392,6 +392,10 @@ func (a *answer) flush() error {
 	}
 	a.patient()
 	err := a.control.Flush()
+	if a.ends.IsZero() {
+		// HTTP/2 ends an answer whose deadline has passed, also if nothing is written.
+		_ = a.control.SetWriteDeadline(time.Time{})
+	}
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
 	}

@@ -54,7 +54,7 @@ func (e *endpoint) serveLog(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	if state.Last.IsZero() {
+	if state.Last.IsZero() || after.Lineage == state.Last.Lineage && after.Mark >= state.Last.Mark {
 		current()
 	}
 	a.ends = time.Time{}

@@ -36,8 +36,8 @@ func (e *endpoint) serveLogged(a *answer, q question, inf *informer.Informer, p 
 	if err != nil {
 		return err
 	}
-	if state.Last.RV == rv {
-		current()
+	if isUpTo(state.Last.RV, rv) {
+		current() // reaches has found that the log leads on from rv
 	}
 	a.waits, a.ends = informer.FollowPatience, time.Time{}
 	a.begin("application/jsonl")

@@ -198,3 +198,23 @@ func TestFieldsOfKinds(t *testing.T) {
 		}
 	}
 }
+
+// TestContinueWithResourceVersion checks that a continue parameter beside a resource
+// version is refused, as the server refuses it.
+func TestContinueWithResourceVersion(t *testing.T) {
+	named := func(name string) runtime.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "x", ResourceVersion: "1"}}
+	}
+	s := serverOf(t, "configmaps", corev1.SchemeGroupVersion.WithKind("ConfigMap"), named("a"), named("b"))
+	w := get(t, s, "/api/v1/configmaps?limit=1", runtime.ContentTypeJSON)
+	var list corev1.ConfigMapList
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || list.Continue == "" {
+		t.Fatalf("%d, %s, %v", w.Code, w.Body, err)
+	}
+	for rv, want := range map[string]int{"": http.StatusOK, "0": http.StatusOK, "1": http.StatusBadRequest} {
+		w := get(t, s, "/api/v1/configmaps?limit=1&continue="+url.QueryEscape(list.Continue)+"&resourceVersion="+rv, runtime.ContentTypeJSON)
+		if w.Code != want {
+			t.Errorf("resource version %q: %d, want %d: %s", rv, w.Code, want, w.Body)
+		}
+	}
+}

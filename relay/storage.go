@@ -225,6 +225,8 @@ func (s *served) List(ctx context.Context, o *metainternalversion.ListOptions) (
 	var at store.Place
 	var told, after string
 	switch {
+	case o.Continue != "" && rv != "" && rv != "0": // as k8s.io/apiserver/pkg/storage
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	case o.Continue != "":
 		var token continueToken
 		if token, at, err = parseToken(o.Continue); err != nil {

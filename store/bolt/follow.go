@@ -9,6 +9,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -150,7 +151,7 @@ func (s *scopeStore) readLog(from uint64, lineage string, all bool, ahead *chang
 		return err
 	})
 	if !all {
-		err = changelog.Cut(err)
+		err = cut(err)
 	}
 	return part, err
 }
@@ -202,5 +203,14 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 		}
 		return err
 	})
-	return state, changelog.Cut(err)
+	return state, cut(err)
+}
+
+// cut is changelog.Cut, but for an error that says nothing of the log: a file without a
+// handle is opened again by the next write.
+func cut(err error) error {
+	if errors.Is(err, boltfile.ErrNoHandle) {
+		return err
+	}
+	return changelog.Cut(err)
 }

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -215,6 +216,38 @@ func putAway(w *sharingScope, path string) (putBack func()) {
 		w.Helper()
 		w.must(os.Remove(path))
 		w.must(os.Rename(path+".away", path))
+	}
+}
+
+// TestLogWithoutHandle checks that a log is not reported as trimmed while its file could
+// not be opened again: whoever follows it goes on later, and does not begin anew.
+func TestLogWithoutHandle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	w := openSharingOf(t, path, "1")
+	w.list(3, "text")
+	before, err := w.s.History()
+	w.must(err)
+	putBack := putAway(w, path)
+	follow := func() (err error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, err = range w.s.Follow(ctx, before.Last) {
+		}
+		return err
+	}
+	_, err = w.s.History()
+	for what, err := range map[string]error{"History": err, "Follow": follow()} {
+		if !errors.Is(err, boltfile.ErrNoHandle) || errors.Is(err, store.ErrTrimmed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	putBack()
+	_ = w.db.SetLedger(t.Context(), "a", map[string][]byte{"k": nil}) // which opens it again
+	if after, err := w.s.History(); err != nil || after.Last != before.Last {
+		t.Errorf("with the file: %+v, %v, want %+v", after.Last, err, before.Last)
+	}
+	if err := follow(); !errors.Is(err, context.Canceled) {
+		t.Errorf("with the file: %v", err)
 	}
 }
 
