@@ -38,6 +38,8 @@ type CacheIndexer struct {
 type IndexerEnv struct {
 	// Store returns the store to use. It is called once for each call.
 	Store func() Store
+	// Write applies the changes of one call to the store that Store has returned for it.
+	Write func(Store, Batch) error
 	// Whole calls read for a method that cannot return an error. It may wait until the
 	// cause of an error is repaired, and call read again.
 	Whole func(read func(Store) error) error
@@ -55,6 +57,7 @@ type IndexerEnv struct {
 func Indexer(s Store) *CacheIndexer {
 	return IndexerOf(IndexerEnv{
 		Store:       func() Store { return s },
+		Write:       Store.Apply,
 		Whole:       func(read func(Store) error) error { return read(s) },
 		Noted:       func(err error) error { return err },
 		Handed:      func(any) {},
@@ -234,7 +237,7 @@ func (x *CacheIndexer) apply(c Change, of any) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	s := x.env.Store()
-	if err := s.Apply(Batch{Changes: []Change{c}}); err != nil {
+	if err := x.env.Write(s, Batch{Changes: []Change{c}}); err != nil {
 		return err
 	}
 	if m, err := meta.Accessor(of); err == nil {
@@ -282,7 +285,7 @@ func (x *CacheIndexer) Replace(list []any, rv string) error {
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		b.Changes = append(b.Changes, byKey[key])
 	}
-	if err := s.Apply(b); err != nil {
+	if err := x.env.Write(s, b); err != nil {
 		return err
 	}
 	x.sawWrite(s, rv)

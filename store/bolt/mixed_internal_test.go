@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
@@ -455,4 +458,78 @@ func TestOldIndexBesideTrim(t *testing.T) {
 	w.must(w.db.Close())
 	w = open(index.Label("app"), false)
 	w.must(w.db.Close())
+}
+
+// TestViewWhileOpening checks that View waits for a scope that is being opened: until
+// then the store has content without a count.
+func TestViewWhileOpening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openValued(t, path, 0)
+	if err := errors.Join(listValued(s, "5", func() {}, valued("a", "1"), valued("b", "1")), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		db, err := Open(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		viewed := make(chan error, 1)
+		var once sync.Once
+		opening := func(obj any) ([]string, error) {
+			once.Do(func() {
+				go func() {
+					v, _, err := db.View(s.id)
+					if err == nil {
+						var keys []string
+						if keys, err = v.Keys(store.Query{}); err == nil && len(keys) != 2 {
+							err = fmt.Errorf("%d keys", len(keys))
+						}
+					}
+					viewed <- err
+				}()
+				synctest.Wait()
+				if len(viewed) > 0 {
+					t.Error("a scope is viewed that is not open yet")
+				}
+			})
+			return byValue(obj)
+		}
+		if _, err := db.Open(s.scope, store.Options{Codec: s.opts.Codec, Indexers: cache.Indexers{"value": opening}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-viewed; err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestViewsOfALog checks that a log that is viewed without its key does not count as one
+// that the process holds, however often it is viewed.
+func TestViewsOfALog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openValuedWith(t, path, 0, Options{Keys: oneKey{1}, EncryptAll: true})
+	err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), s.Flush(t.Context()))
+	err = errors.Join(err, s.Apply(store.Batch{RV: "6", Changes: []store.Change{{Object: valued("a", "2")}}}), db.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if db, err = Open(path, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	for range 3 {
+		v, _, err := db.View(s.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if log, err := v.History(); err != nil || log.Bytes == 0 {
+			t.Fatalf("a log of %d bytes, %v: this tests nothing", log.Bytes, err)
+		}
+	}
+	if n := db.logs.Bytes.Load(); n != 0 {
+		t.Errorf("%d bytes of logs are held, want none", n)
+	}
 }

@@ -94,7 +94,8 @@ func (d *DB) openOnce(scope store.Scope, opts store.Options, isDamaged bool) (*s
 		d.mu.Unlock()
 		return nil, err
 	}
-	s.damaged = isDamaged
+	s.damaged, s.loaded = isDamaged, make(chan struct{})
+	defer close(s.loaded)
 	d.scopes[id] = s
 	d.mu.Unlock()
 	if old != nil {

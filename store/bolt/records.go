@@ -2,11 +2,13 @@ package bolt
 
 import (
 	"fmt"
+	"math"
 
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -71,13 +73,10 @@ func (s *scopeStore) isLost() bool {
 func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	d.openMu.RLock() // a wipe removes scopes and takes the lock of keys
 	defer d.openMu.RUnlock()
-	d.mu.Lock()
 	if err := d.file.Usable(); err != nil {
-		d.mu.Unlock()
 		return nil, store.Scope{}, err
 	}
-	known := d.scopes[id]
-	d.mu.Unlock()
+	known := d.loadedScope(id)
 	if known != nil && (known.isLeased() || !known.isLost()) {
 		return known, known.scope, nil
 	}
@@ -117,14 +116,43 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if m == nil {
 		return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
 	}
-	s.locked(func(s *state) { s.opened(m) })
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if opened := d.scopes[id]; opened != nil && opened != known {
-		return opened, opened.scope, nil
+	// Without its key it is not kept: the next View asks for the key again.
+	isKept := sealed == nil || sealed.Err() == nil
+	if !isKept {
+		s.changelog.Sum = &changelog.Sum{Max: math.MaxInt64}
 	}
-	if sealed == nil || sealed.Err() == nil { // else the next View asks for the key again
-		d.scopes[id] = s
+	d.mu.Lock()
+	isFirst := d.scopes[id] == nil || d.scopes[id] == known
+	if isFirst {
+		s.locked(func(s *state) { s.opened(m) })
+		if isKept {
+			d.scopes[id] = s
+		}
+	}
+	d.mu.Unlock()
+	if !isFirst {
+		if s = d.loadedScope(id); s == nil {
+			return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
+		}
 	}
 	return s, s.scope, nil
+}
+
+// loadedScope returns the store of a scope, nil if there is none. It waits for one that
+// is being opened, which answers no reads yet.
+func (d *DB) loadedScope(id string) *scopeStore {
+	for {
+		d.mu.Lock()
+		s := d.scopes[id]
+		d.mu.Unlock()
+		if s == nil || s.loaded == nil {
+			return s
+		}
+		select {
+		case <-s.loaded:
+			return s
+		default:
+			<-s.loaded // it may have failed
+		}
+	}
 }

@@ -32,6 +32,7 @@ const (
 func (d *committer) keepReserve() {
 	reserve, room := d.reserve()
 	logs := d.logs.Bytes.Load()
+	d.leastLogs = min(d.leastLogs, logs)
 	if room >= reserve-reserve/4 || logs <= d.leastLogs+changelog.TrimBytes {
 		return
 	}

@@ -310,8 +310,8 @@ func TestDeparturesWhileRoomIsShort(t *testing.T) {
 	}
 }
 
-// TestListWrittenOnce checks that a small first list, which the commit writes once more to
-// compress it, stays as it was written if there is no room for both.
+// TestListWrittenOnce checks that a small first list, which the commit writes once more
+// to compress it, stays as it was written if there is no room for both.
 func TestListWrittenOnce(t *testing.T) {
 	const n = 2 * codec.MinSamples
 	for _, bound := range []int{0, 2 << 20} {

@@ -42,6 +42,9 @@ type scopeStore struct {
 	// damaged means that what the file had when the scope was opened could not be read:
 	// nothing of it is used.
 	damaged bool
+	// loaded is closed when Open has taken over what is stored, or has failed. It is nil
+	// for a store of View.
+	loaded chan struct{}
 
 	// noBucket means that the file contains nothing of the scope, or nothing that readers
 	// may see. It is set to false under the write lock of the file. It is atomic because

@@ -26,6 +26,9 @@ var bucket = []byte("notes")
 func (n *notes) Check(tx *bbolt.Tx, how boltfile.Thoroughness) (bool, error) {
 	if how == boltfile.Everything {
 		n.told = append(n.told, "checked")
+		if b := tx.Bucket(bucket); b != nil && string(b.Get([]byte("k"))) == "damaged" {
+			return true, &store.CorruptionError{Where: "an entry", Err: errors.New("it is damaged")}
+		}
 	}
 	return tx.Bucket(bucket) != nil, n.check
 }
@@ -182,17 +185,22 @@ func TestDamagedAgain(t *testing.T) {
 // TestLost checks what becomes of a file that is removed, replaced or written by another
 // program while it is used: the next write begins a fresh one, and the owner is told.
 func TestLost(t *testing.T) {
+	replacedBy := func(value string) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			t.Helper()
+			other, _ := open(t, path+".other")
+			must(t, errors.Join(put(other, t, value), other.Close(), os.Rename(path+".other", path)))
+		}
+	}
 	for name, test := range map[string]struct {
 		do   func(t *testing.T, path string)
 		want []string
 		left string // what the file says then
 	}{
-		"removed": {func(t *testing.T, path string) { must(t, os.Remove(path)) }, []string{"lost", "checked", "created", "reopened"}, ""},
-		"replaced": {func(t *testing.T, path string) {
-			other, _ := open(t, path+".other")
-			must(t, errors.Join(put(other, t, "theirs"), other.Close(), os.Rename(path+".other", path)))
-		}, []string{"lost", "taken over", "reopened"}, "theirs"},
-		"cut": {func(t *testing.T, path string) { must(t, os.Truncate(path, 5000)) }, nil, ""},
+		"removed":               {func(t *testing.T, path string) { must(t, os.Remove(path)) }, []string{"lost", "checked", "created", "reopened"}, ""},
+		"replaced":              {replacedBy("theirs"), []string{"lost", "checked", "taken over", "reopened"}, "theirs"},
+		"replaced by a damaged": {replacedBy("damaged"), []string{"lost", "checked", "checked", "created", "reopened"}, ""},
+		"cut":                   {func(t *testing.T, path string) { must(t, os.Truncate(path, 5000)) }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "notes.db")

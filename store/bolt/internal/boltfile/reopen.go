@@ -13,10 +13,12 @@ import (
 // Reopen replaces a handle whose state is unknown. It checks what bbolt needs but no
 // entries, because Open has checked those.
 //
-// If the file is damaged, gone or another one, a new file takes its place, and the owner
-// is told that all content is lost. again means that an earlier write has failed because
-// of damage: then the file is replaced without a check, because a check that does not
-// read every page may miss the damage. The caller must hold the lock.
+// If the file is damaged or gone, a new file takes its place, and the owner is told that
+// all content is lost. The owner is told the same if another program has written the file
+// or put another one in its place; what is there is used if it is whole. again means that
+// an earlier write has failed because of damage: then the file is replaced without a
+// check, because a check that does not read every page may miss the damage. The caller
+// must hold the lock.
 func (f *File) Reopen(again bool, cause error) error {
 	if err := f.replaceHandle(again, cause); err != nil || f.IsClosed() {
 		return err
@@ -44,19 +46,25 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 	} else {
 		err = f.open(reopening)
 	}
-	switch {
-	case err == nil && f.lost:
+	if err == nil {
+		isSame := !f.lost && os.SameFile(before, f.working)
+		if isSame && written <= f.found && f.found <= tried {
+			return nil // the last transaction is in it, perhaps also one that failed
+		}
 		f.lost = false
-		f.lose(errors.New("another one has its name now"))
-		return f.takeOver()
-	case err == nil && os.SameFile(before, f.working) && written <= f.found && f.found <= tried:
-		return nil // the last transaction is in it, perhaps also one that failed
-	case err == nil && os.SameFile(before, f.working):
-		f.lose(errWritten)
-		return f.takeOver()
-	case err == nil:
-		f.lose(errors.New("another one has its name now"))
-		return f.takeOver()
+		if isSame {
+			f.lose(errWritten)
+		} else {
+			f.lose(errors.New("another one has its name now"))
+		}
+		if err = f.checkFound(); err == nil {
+			return f.takeOver()
+		}
+		f.lost = true
+		_ = f.closeHandle(f.handle) // as above
+		f.handle = nil
+	}
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.loseOnce(errors.New("it is gone"))
 	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNotOurs) && os.SameFile(before, f.info):
@@ -91,6 +99,15 @@ func (f *File) loseOnce(cause error) {
 		f.lose(cause)
 	}
 	f.lost = true
+}
+
+// checkFound checks everything in a file that another program has written. The caller
+// must hold handleMu for writing.
+func (f *File) checkFound() error {
+	if err := f.preflight(f.lock, Everything); err != nil {
+		return err
+	}
+	return f.check(f.handle, f.lock, Everything)
 }
 
 // takeOver has the owner drop what it cannot use of what another program has put into the

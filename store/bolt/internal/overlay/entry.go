@@ -37,8 +37,8 @@ type Entry struct {
 	// Last is the final state of the departed object.
 	Last record.Packed
 
-	// InFile means that a first list has written the entry, as it is. The commit writes it
-	// once more, compressed.
+	// InFile means that a first list has written the entry, as it is. The commit writes
+	// it once more, compressed.
 	InFile bool
 
 	// Absent means that the file had no object when the entry became pending, or since.
