@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer/internal/heal"
@@ -43,11 +44,39 @@ func (c *content) addIndexers(indexers cache.Indexers) error {
 	return c.present().AddIndexes(indexers)
 }
 
+// write stores what the program writes through the indexer. The next process lists if the
+// server has not sent the objects since.
+func (c *content) write(s store.Store, b store.Batch) error {
+	for _, change := range b.Changes {
+		key, rv := change.Key, ""
+		if m, err := meta.Accessor(change.Object); change.Object != nil && err == nil {
+			key, rv = cache.MetaObjectToName(m).String(), m.GetResourceVersion()
+		}
+		if isHeld(s, change) {
+			continue // the server has sent it already
+		}
+		if reason := c.state.Written(key, rv); reason != "" {
+			b.RV, b.Reason = "", reason
+		}
+	}
+	return s.Apply(b)
+}
+
+// isHeld reports whether a store is as after a change.
+func isHeld(s store.Store, change store.Change) bool {
+	if change.IsDeletion() {
+		_, is, err := s.Entry(change.Key)
+		return err == nil && !is
+	}
+	_, same, err := s.Compare(change.Object)
+	return err == nil && same
+}
+
 // indexer returns the cache.Indexer of the store. handed is called with every object that
 // it returns.
 func (c *content) indexer(handed func(any), addIndexers func(cache.Indexers) error) *store.CacheIndexer {
 	return store.IndexerOf(store.IndexerEnv{
-		Store: c.present, Whole: c.whole, Noted: c.noticed,
+		Store: c.present, Write: c.write, Whole: c.whole, Noted: c.noticed,
 		Handed: handed, AddIndexers: addIndexers,
 	})
 }

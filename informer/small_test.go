@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 )
 
 // TestSmall checks that the warm start of a small collection without changes waits for no
@@ -105,11 +108,21 @@ func TestSmallOfAnotherHistory(t *testing.T) {
 			w.put(fmt.Sprint("o", i), "1")
 		}
 		r := w.run(informer.Options{}).sync()
+		scope, rv := r.inf.Scope(), r.inf.Status().Checkpoint.RV
+		r.end()
 		ghost := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "o2", UID: "other", ResourceVersion: "4"}}
-		if err := r.inf.GetIndexer().Update(ghost); err != nil {
+		c, err := codec.For(ghost)
+		if err != nil {
 			t.Fatal(err)
 		}
-		r.end()
+		db := w.open()
+		s, err := db.Open(scope, store.Options{Codec: c})
+		if err == nil {
+			err = s.Apply(store.Batch{RV: rv, Changes: []store.Change{{Object: ghost}}})
+		}
+		if err = errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
 		w.server.Advance()
 		before := len(w.server.Requests())
 		r = w.run(informer.Options{}).sync()

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 )
 
@@ -15,9 +16,14 @@ type hold struct {
 	rejected map[string]error // by key: why the newest state cannot be stored
 	missing  error            // why changes are missing, which a new list restores
 	foreign  string           // why the server may be another cluster; "" if it is not
+	// written has the keys that the program has written through the indexer, and the
+	// server has not sent since: no watch may bring the server's states again.
+	written sets.Set[string]
 }
 
-func (h *hold) isEmpty() bool { return len(h.rejected) == 0 && h.missing == nil && h.foreign == "" }
+func (h *hold) isEmpty() bool {
+	return len(h.rejected) == 0 && h.missing == nil && h.foreign == "" && len(h.written) == 0
+}
 
 // isOrdered reports whether resource versions say how new the state is: changes are not
 // missing, and the server is not another cluster.
@@ -29,8 +35,15 @@ func (h *hold) why() string {
 	if n := len(h.rejected); n > 0 && h.foreign == "" {
 		return fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(h.rejected))))
 	}
+	if h.foreign == "" && len(h.written) > 0 {
+		return writtenByProgram
+	}
 	return h.foreign
 }
+
+// writtenByProgram is the reason of a checkpoint without a resource version, because of
+// hold.written.
+const writtenByProgram = "the program has written objects that the server has not sent"
 
 // reject notes why an object with a key cannot be stored or, without a key, why changes
 // are missing.

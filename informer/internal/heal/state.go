@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/informctl/informctl/store"
 )
@@ -32,12 +33,18 @@ type State struct {
 	listing   listing
 	repair    repair
 	unindexed map[string]error // by key: why an index function failed at the start
+	// ahead has the keys of objects that the program has written, through the indexer, at
+	// resource versions that the watch has not reached, and that it has not sent since.
+	ahead sets.Set[string]
 }
 
 // New returns the State of an informer that has not started. urge keeps slow handlers
 // from delaying changes until the function that it returns is called.
 func New(urge func() (end func())) *State {
-	s := &State{urge: urge, hold: hold{rejected: map[string]error{}}, unindexed: map[string]error{}}
+	s := &State{
+		urge: urge, hold: hold{rejected: map[string]error{}, written: sets.New[string]()},
+		unindexed: map[string]error{}, ahead: sets.New[string](),
+	}
 	s.cond = sync.NewCond(&s.mu)
 	return s
 }
@@ -80,6 +87,32 @@ func (s *State) Accept(keys ...string) {
 	}
 }
 
+// Written notes an object that the program writes through the indexer, at a resource
+// version; "" for a deletion. It returns the reason for a checkpoint without a resource
+// version: "" if the watch will bring what the server has, or if the informer does not
+// run. It is called before the object is stored.
+func (s *State) Written(key, rv string) (reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.life.runs() {
+		return ""
+	}
+	if order, err := resourceversion.CompareResourceVersion(rv, s.reached); err == nil && order > 0 {
+		s.ahead.Insert(key)
+		return ""
+	}
+	s.hold.written.Insert(key)
+	return writtenByProgram
+}
+
+// IsAhead reports whether the program has written an object at a resource version that
+// the watch had not reached, and no change of it has been stored since.
+func (s *State) IsAhead(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ahead.Has(key)
+}
+
 // Unindexed notes a stored object for which an index function has failed.
 func (s *State) Unindexed(bad *store.ObjectError) {
 	s.mu.Lock()
@@ -95,6 +128,8 @@ func (s *State) Store(ctx context.Context, batch store.Batch, rejected map[strin
 	for _, c := range batch.Changes {
 		delete(s.hold.rejected, c.Key)
 		delete(s.unindexed, c.Key)
+		s.hold.written.Delete(c.Key)
+		s.ahead.Delete(c.Key)
 	}
 	for key, cause := range rejected {
 		s.hold.reject(ctx, key, cause)
@@ -142,6 +177,7 @@ type List struct {
 	s        *State
 	listing  listing
 	rejected map[string]error
+	written  sets.Set[string]
 	missing  error
 	stored   bool // in part at least
 }
@@ -153,12 +189,13 @@ func (s *State) Rewind() {
 	s.reached = ""
 }
 
-// Begin notes that a list begins. Its objects that cannot be stored are rejected again.
+// Begin notes that a list begins. Its objects that cannot be stored are rejected again,
+// and what the program writes beside it is not the server's.
 func (s *State) Begin() *List {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := &List{s: s, listing: s.listing, rejected: s.hold.rejected, missing: s.hold.missing}
-	s.hold.rejected, s.hold.missing = map[string]error{}, nil
+	l := &List{s: s, listing: s.listing, rejected: s.hold.rejected, written: s.hold.written, missing: s.hold.missing}
+	s.hold.rejected, s.hold.written, s.hold.missing = map[string]error{}, sets.New[string](), nil
 	s.listing.runs = true
 	return l
 }
@@ -168,6 +205,7 @@ func (l *List) Stored(b store.Batch) {
 	l.stored = true
 	for _, c := range b.Changes {
 		delete(l.rejected, c.Key)
+		l.written.Delete(c.Key)
 	}
 }
 
@@ -180,6 +218,7 @@ func (l *List) Break() {
 		s.listing = l.listing
 	}
 	maps.Copy(s.hold.rejected, l.rejected)
+	maps.Copy(s.hold.written, l.written)
 	if s.hold.missing == nil {
 		s.hold.missing = l.missing
 	}

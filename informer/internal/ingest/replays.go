@@ -29,15 +29,15 @@ func (r *replays) arePossible() bool { return r.resumedAt != "" && !r.state.Life
 // object that it could not store, which froze its RV, so the watch resumes before changes
 // that are stored already. If these were applied, an object would go back in time, even
 // to an earlier incarnation, and forward again. Such an object is stored at an RV above
-// the one that the watch resumes at, and this process has not changed it. Changes after
-// catch-up are no replays.
+// the one that the watch resumes at, and was not changed since the start, by the watch or
+// through the indexer. Changes after catch-up are no replays.
 func (r *replays) mark(stream []fifo.Keyed, told []change, held map[string]store.Held) {
 	if !r.arePossible() {
 		r.caught = nil
 		return
 	}
 	for i, d := range stream {
-		if !r.caught.Has(d.Key) && isReplayOf(d, held[d.Key].RV, r.resumedAt) {
+		if !r.caught.Has(d.Key) && !r.state.IsAhead(d.Key) && isReplayOf(d, held[d.Key].RV, r.resumedAt) {
 			told[i].fate = isReplay
 			continue
 		}

@@ -1,0 +1,111 @@
+package informer_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// TestWritesThroughIndexer writes through the indexer of a running informer what the
+// server does not have. The next process lists, unless the server has sent the object
+// since.
+func TestWritesThroughIndexer(t *testing.T) {
+	object := func(name, data, rv string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u", ResourceVersion: rv, Labels: map[string]string{"app": data}},
+			Data:       map[string]string{"v": data},
+		}
+	}
+	for name, test := range map[string]struct {
+		write func(w *world, x cache.Indexer) error
+		lists int
+	}{
+		"deleted here":               {func(_ *world, x cache.Indexer) error { return x.Delete(object("a", "", "")) }, 1},
+		"an older state":             {func(_ *world, x cache.Indexer) error { return x.Update(object("a", "0", "1")) }, 1},
+		"without a resource version": {func(_ *world, x cache.Indexer) error { return x.Add(object("new", "1", "")) }, 1},
+		"never there":                {func(_ *world, x cache.Indexer) error { return x.Delete(object("new", "", "")) }, 0},
+		"all replaced":               {func(_ *world, x cache.Indexer) error { return x.Replace([]any{object("a", "0", "1")}, "9") }, 1},
+		"another content": {func(_ *world, x cache.Indexer) error {
+			obj := x.List()[0].(*corev1.ConfigMap).DeepCopy()
+			obj.Data["v"] = "assumed"
+			return x.Update(obj)
+		}, 1},
+		"what the server sent": {func(_ *world, x cache.Indexer) error { return x.Update(x.List()[0]) }, 0},
+		"before the server": {func(w *world, x cache.Indexer) error {
+			if err := x.Delete(object("a", "", "")); err != nil {
+				return err
+			}
+			w.drop("a")
+			return nil
+		}, 0},
+		"after the server": {func(w *world, x cache.Indexer) error {
+			w.drop("a")
+			waitFor(time.Second)
+			return x.Delete(object("a", "", ""))
+		}, 0},
+		"what an update returned": {func(w *world, x cache.Indexer) error {
+			w.server.Hold()
+			rv := w.put("a", "2")
+			err := x.Update(object("a", "2", rv))
+			w.server.Release()
+			return err
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.put("a", "1")
+				w.put("b", "1")
+				r := w.run(informer.Options{}).sync()
+				commit()
+				if err := test.write(w, r.inf.GetIndexer()); err != nil {
+					t.Fatal(err)
+				}
+				w.put("c", "1") // the stored resource version would follow
+				commit()
+				r.end()
+				before := len(w.server.Requests())
+				r = w.run(informer.Options{}).sync()
+				if lists := w.lists(before); len(lists) != test.lists {
+					t.Errorf("the next process made %d lists, want %d", len(lists), test.lists)
+				}
+				w.sameAsServer(r.inf.GetStore().List())
+				r.end()
+			})
+		})
+	}
+}
+
+// TestWrittenWhileCatchingUp writes what an update of an object has returned while the
+// watch still brings the changes since the last process. They are no replays.
+func TestWrittenWhileCatchingUp(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		w.run(informer.Options{}).sync().end()
+		w.put("a", "2") // 3
+		w.put("a", "3") // 4
+		w.server.Hold()
+		l := &log{}
+		r := w.run(informer.Options{}, handle(w, l))
+		waitFor(time.Second)
+		if err := r.inf.GetIndexer().Update(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: r.inf.GetStore().List()[0].(*corev1.ConfigMap).UID, ResourceVersion: "4"},
+			Data:       map[string]string{"v": "3"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.server.Release()
+		r.sync()
+		told := l.take()
+		if last := told[len(told)-1]; !strings.HasSuffix(last, "a@4=3") {
+			t.Errorf("handlers were told %q", told)
+		}
+		w.sameAsServer(r.inf.GetStore().List())
+		r.end()
+	})
+}
