@@ -242,7 +242,8 @@ func TestLogWithoutHandle(t *testing.T) {
 		}
 	}
 	putBack()
-	_ = w.db.SetLedger(t.Context(), "a", nil) // which opens it again
+	// It opens the file again.
+	_ = w.db.SetLedger(t.Context(), "a", map[string][]byte{"k": nil})
 	if after, err := w.s.History(); err != nil || after.Last != before.Last {
 		t.Errorf("with the file: %+v, %v, want %+v", after.Last, err, before.Last)
 	}
