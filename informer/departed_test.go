@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/tools/cache"
+
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/mem"
@@ -173,4 +175,124 @@ func TestDeletionNotTold(t *testing.T) {
 		w.want(l, "initial b@3=1", "delete b@5=1", "initial a@4=2")
 		r.end()
 	})
+}
+
+// TestRemovedBeforeTold checks that a deletion that a handler has not received when it is
+// removed is sent by the next process, although all other handlers have received it,
+// unless a handler that was added later has received it, too.
+func TestRemovedBeforeTold(t *testing.T) {
+	type process struct {
+		*run
+		slow   cache.ResourceEventHandlerRegistration
+		remove func(cache.ResourceEventHandlerRegistration)
+		free   func() // ends the call in which the slow handler is
+	}
+	stop := func(p process) {
+		p.stop()
+		synctest.Wait()
+		p.free()
+		<-p.done
+	}
+	add := func(p process, l *log) cache.ResourceEventHandlerRegistration {
+		handle, err := p.inf.AddEventHandler(l)
+		if err != nil {
+			t.Error(err)
+		}
+		return handle
+	}
+	for name, test := range map[string]struct {
+		inUpdate bool // the slow handler is in an update before the deletion, else in this
+		do       func(process)
+		settled  bool // the next process is not told of the deletion
+	}{
+		"before the end": {inUpdate: true, do: func(p process) {
+			p.remove(p.slow)
+			p.free()
+			waitFor(time.Minute)
+		}},
+		"after the end": {inUpdate: true, do: func(p process) {
+			stop(p)
+			p.remove(p.slow)
+		}},
+		"another one is added": {inUpdate: true, settled: true, do: func(p process) {
+			p.remove(p.slow)
+			p.free()
+			add(p, &log{})
+			waitFor(time.Minute)
+		}},
+		"another one is added, and removed": {inUpdate: true, do: func(p process) {
+			p.remove(p.slow)
+			gate := make(chan struct{})
+			other := add(p, &log{hook: func(string) { <-gate }})
+			synctest.Wait()
+			p.remove(other)
+			close(gate)
+			p.free()
+			waitFor(time.Minute)
+		}},
+		"another one of two is added": {inUpdate: true, do: func(p process) {
+			gate := make(chan struct{})
+			second := add(p, &log{hook: func(string) { <-gate }})
+			synctest.Wait()
+			p.remove(p.slow)
+			p.remove(second)
+			close(gate)
+			p.free()
+			add(p, &log{})
+			waitFor(time.Minute)
+		}},
+		"in its deletion": {settled: true, do: func(p process) {
+			p.remove(p.slow)
+			p.free()
+			waitFor(time.Minute)
+		}},
+		"in its deletion, which does not end before the informer": {do: func(p process) {
+			p.remove(p.slow)
+			stop(p)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.put("a", "1")
+				w.put("b", "1")
+				w.run(informer.Options{}).sync().end()
+				in := "delete b@5=1"
+				if test.inUpdate {
+					in = "update a@2=1 a@4=2"
+				}
+				gate := make(chan struct{})
+				slow := &log{hook: func(line string) {
+					if line == in {
+						<-gate
+					}
+				}}
+				p := process{run: w.run(informer.Options{}, handle(w, &log{})), free: func() { close(gate) }}
+				p.remove = func(h cache.ResourceEventHandlerRegistration) {
+					if err := p.inf.RemoveEventHandler(h); err != nil {
+						t.Error(err)
+					}
+				}
+				p.slow = add(p, slow)
+				p.sync()
+				w.put("a", "2")
+				w.drop("b")
+				waitFor(time.Minute) // until it is in the file
+				test.do(p)
+				p.end()
+
+				l := &log{}
+				next := w.run(informer.Options{}, handle(w, l)).sync()
+				want := []string{"initial b@3=1", "delete b@5=1", "initial a@4=2"}
+				if test.settled {
+					want = want[2:]
+				}
+				w.want(l, want...)
+				next.end()
+				// What a removed handler is owed ends with its process.
+				next = w.run(informer.Options{}, handle(w, l)).sync()
+				w.want(l, "initial a@4=2")
+				next.end()
+			})
+		})
+	}
 }

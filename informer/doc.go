@@ -27,9 +27,11 @@
 // Departed objects were stored when the process started and have been deleted since. The
 // next process reports them again, unless all handlers of this process have synced and
 // received every deletion, and no handler was added after that: an informer does not know
-// which handlers are still to be added, or what a work queue has not processed. The file
-// keeps up to 64 MiB of departed objects; Status.DepartedDropped counts those that were
-// not kept. They are lost if the file is lost or the scope is wiped.
+// which handlers are still to be added, or what a work queue has not processed. A handler
+// that was removed counts if it has not received a deletion from before its removal,
+// until another handler is added. The file keeps up to 64 MiB of departed objects;
+// Status.DepartedDropped counts those that were not kept. They are lost if the file is
+// lost or the scope is wiped.
 //
 // An object that was created and deleted while one process ran, and whose deletion was
 // stored before a slow handler received it, is not reported by the next process.

@@ -19,9 +19,20 @@ func (r *Registration) loadDepartedLocked() bool {
 	return true
 }
 
+// lacksLocked reports whether a handler that is removed, and is no resume.Handler, has not
+// received everything that has departed.
+func (r *Registration) lacksLocked() bool {
+	d := &r.hub.departures
+	if r.client || r.goesOn != nil || !d.Exist() || r.departed.Confirmed >= d.Last() {
+		return false
+	}
+	// After End it has dropped what waited.
+	return r.stage == departing || r.departed.Deletions > 0 || r.hub.phase == ended
+}
+
 // settleLocked tells the store which departed objects all handlers have confirmed.
 func (h *Hub) settleLocked() {
-	if !h.departures.MaySettle() || resume.IsOwed(h.scope) {
+	if !h.departures.Exist() {
 		return
 	}
 	last, present := h.departures.Last(), false
@@ -36,6 +47,6 @@ func (h *Hub) settleLocked() {
 		upTo, present = min(upTo, r.departed.Confirmed), true
 	}
 	if present {
-		h.departures.Settle(upTo, last)
+		h.departures.Settle(upTo, last, resume.IsOwed(h.scope))
 	}
 }

@@ -316,8 +316,8 @@ func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registratio
 		r.fromNow = opts.FromNow && h.phase < loading
 	}
 	h.handlers[r] = struct{}{}
-	if r.goesOn != nil {
-		h.departures.Repay()
+	if r.stage == departing || r.goesOn != nil { // it receives what has departed
+		h.departures.Repay(r.goesOn != nil)
 	}
 	h.settleLocked()
 	if h.phase >= loading {
@@ -344,10 +344,10 @@ func (h *Hub) remove(r *Registration) bool {
 	r.removed = true
 	r.cursor = cursor{}
 	r.end()
-	r.dropWaitingLocked()
+	r.waiting.Drop() // but not the number of deletions: one may be in work
 	delete(h.handlers, r)
-	if r.goesOn != nil {
-		h.departures.Owe()
+	if r.owed = r.lacksLocked(); r.owed || r.goesOn != nil {
+		h.departures.Owe(r.goesOn != nil)
 	}
 	h.settleLocked()
 	if !r.running {

@@ -73,6 +73,7 @@ type Registration struct {
 	resync   resync
 	running  bool
 	removed  bool
+	owed     bool // it was removed before it had received everything that has departed
 }
 
 func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *Registration {
@@ -208,6 +209,10 @@ func (r *Registration) settle(k queue.Kind) {
 	defer r.hub.mu.Unlock()
 	if k.IsDeletion() && r.fences.IsInWork() { // else Begin has dropped it
 		r.departed.Deletions--
+	}
+	if r.owed && !r.lacksLocked() { // the call that was in progress was the last deletion
+		r.owed = false
+		r.hub.departures.Repay(false)
 	}
 	r.hub.settleLocked()
 }

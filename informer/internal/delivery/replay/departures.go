@@ -22,6 +22,13 @@ import (
 // so one that waits to begin confirms nothing. One that was removed keeps what it has not
 // confirmed until another one is added, and so does one that its consumer will add when
 // it is elected (resume.Owe).
+//
+// A program that ends may remove its handlers first, and drops what waits for them. So
+// another handler that is removed before it has received every deletion keeps what it has
+// not received, too: nothing more is settled until another one is added, which receives
+// all departed objects, or until the process ends. If none is added, the next process
+// reports some objects that all handlers know of, within the bound of the log, and
+// settles them.
 
 // chunk is the number of departed objects that are read at a time.
 const chunk = 64
@@ -32,7 +39,9 @@ type Departures struct {
 	superseded map[uint64]bool // numbers of departed objects that no handler receives
 	compared   bool            // the first list may find departed objects
 	deletions  uint64          // that were appended to the queues
-	owed       int             // handlers that were removed and are to be added again
+	settled    uint64          // up to where Settle has settled
+	owed       int             // resume.Handlers that were removed and are to be added again
+	missed     int             // other handlers that were removed too early
 }
 
 // Receipt is what one handler has received of the departed objects.
@@ -113,14 +122,24 @@ func (d *Departures) Next(r *Receipt) (some []queue.Notification, more bool, err
 func (d *Departures) Delete() { d.deletions++ }
 
 // Owe notes that a handler was removed that another one will follow, and Repay that one
-// was added.
-func (d *Departures) Owe() { d.owed++ }
+// was added. goesOn says that it is a resume.Handler.
+func (d *Departures) Owe(goesOn bool) { *d.owedTo(goesOn)++ }
 
 // Repay notes that a handler was added: see Owe.
-func (d *Departures) Repay() { d.owed = max(d.owed-1, 0) }
+func (d *Departures) Repay(goesOn bool) {
+	n := d.owedTo(goesOn)
+	*n = max(*n-1, 0)
+}
 
-// MaySettle reports whether departed objects can be settled.
-func (d *Departures) MaySettle() bool { return d.store != nil && d.owed == 0 }
+func (d *Departures) owedTo(goesOn bool) *int {
+	if goesOn {
+		return &d.owed
+	}
+	return &d.missed
+}
+
+// Exist reports whether the store has departed objects.
+func (d *Departures) Exist() bool { return d.store != nil }
 
 // Last returns the number of the last object that has departed. If the store does not say
 // it, each deletion has a number.
@@ -132,8 +151,13 @@ func (d *Departures) Last() uint64 {
 }
 
 // Settle tells the store up to which departed object all handlers have confirmed. last is
-// what Last has returned before.
-func (d *Departures) Settle(upTo, last uint64) {
+// what Last has returned before. Nothing more is settled while a handler is owed, see Owe,
+// or waits says that one will come.
+func (d *Departures) Settle(upTo, last uint64, waits bool) {
+	if waits || d.owed+d.missed > 0 {
+		upTo = min(upTo, d.settled) // less, if a handler was added since
+	}
+	d.settled = upTo
 	if s, ok := d.store.(store.PartSettler); ok {
 		s.SettleUpTo(upTo)
 	} else if upTo == last {

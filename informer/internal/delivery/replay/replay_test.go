@@ -218,11 +218,45 @@ func TestDepartures(t *testing.T) {
 		t.Errorf("receipt %v", r)
 	}
 	last := d.Last()
-	if d.Settle(last, last); !s.settled {
+	if d.Settle(last, last, false); !s.settled {
 		t.Error("what all handlers have confirmed is not settled")
 	}
 	d.Delete()
-	if d.Settle(last, d.Last()); s.settled {
+	if d.Settle(last, d.Last(), false); s.settled {
 		t.Error("a deletion that nobody has confirmed is settled")
 	}
+}
+
+// settler is a store.PartSettler that notes up to where it is settled.
+type settler struct {
+	store.PartSettler
+	upTo uint64
+}
+
+func (s *settler) SettleUpTo(number uint64) { s.upTo = number }
+
+// TestSettleWhileOwed checks that nothing more is settled while a handler is owed, and
+// that what was settled can be taken back then.
+func TestSettleWhileOwed(t *testing.T) {
+	var d replay.Departures
+	var s settler
+	d.Open(&s)
+	settle := func(upTo uint64, waits bool, want uint64) {
+		t.Helper()
+		if d.Settle(upTo, 9, waits); s.upTo != want {
+			t.Errorf("settled up to %d, want %d", s.upTo, want)
+		}
+	}
+	settle(5, false, 5)
+	settle(6, true, 5)
+	for _, goesOn := range []bool{true, false} {
+		d.Owe(goesOn)
+		settle(7, false, 5)
+		d.Repay(!goesOn)
+		settle(7, false, 5)
+		settle(3, false, 3) // one was added that has confirmed less
+		d.Repay(goesOn)
+		settle(5, false, 5)
+	}
+	settle(9, false, 9)
 }
