@@ -67,8 +67,8 @@
 //     resource version that it holds.
 //   - WarmServerLags (reflector): if a watch that should catch up receives no bookmark
 //     before its second timeout, a list follows.
-//   - Fakes, "never there": no handler receives the deletion of an object that is not
-//     stored.
+//   - Fakes, "never there": no handler receives the deletion of an object that handlers do
+//     not know.
 //
 // Starts:
 //

@@ -622,6 +622,15 @@ func clientsetRows() (rows []fakeRow) {
 				a.must(s.CoreV1().Secrets("default").Update(a.Context(), secret("2"), metav1.UpdateOptions{}))
 			})
 		}},
+		fakeRow{name: "clientset/removed through the indexer, too", make: func(a *author) act {
+			s := simple(a, cm("a", "1", "1"), cm("b", "1", "1"))
+			p := s.play()
+			remove := func(name string) func() {
+				return func() { a.must(nil, p.inf.GetIndexer().Delete(cm(name, "1", "1"))) }
+			}
+			p.steps = []func(){remove("a"), s.remove("a"), remove("b"), s.create(cm("c", "2", "1")), s.remove("b"), s.create(cm("a", "3", "1"))}
+			return p
+		}},
 		// As in client-go's examples/fake-client.
 		fakeRow{name: "clientset/started watch", make: func(a *author) act {
 			s := simple(a)

@@ -523,3 +523,46 @@ type doneOf <-chan struct{}
 
 func (d doneOf) Name() string          { return "" }
 func (d doneOf) Done() <-chan struct{} { return d }
+
+// TestDeletedNotStored checks that a handler receives the deletion of an object that is
+// not stored any more, if it has received the object.
+func TestDeletedNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2*delivery.CursorChunk)
+		gate := make(chan struct{})
+		slow := &noted{}
+		w.hub.Add(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(obj any) {
+				<-gate
+				slow.OnAdd(obj, false)
+			},
+			DeleteFunc: slow.OnDelete,
+		}, delivery.Options{})
+		w.start(t.Context(), true)
+		w.hub.MarkSynced()
+		synctest.Wait() // the cursor has passed the first half of the objects
+		first, second, last := keyOf(0), keyOf(1), keyOf(2*delivery.CursorChunk-1)
+		for _, key := range []string{first, second, last} {
+			obj, _ := w.shelf.objects.Get(key)
+			w.shelf.set(key, nil)
+			c := delivery.Change{Key: key}
+			if key != second { // else the last state is that of another object
+				c.Last = obj
+			}
+			for range 2 { // the second time no handler knows it
+				_ = w.hub.Do(func(turn delivery.Turn) error {
+					turn.Tell(c, store.Entry{}, delivery.Slim{})
+					return nil
+				})
+			}
+		}
+		close(gate)
+		var want []string
+		for i := range 2*delivery.CursorChunk - 1 {
+			want = append(want, "add "+keyOf(i))
+		}
+		want = slices.Insert(want, delivery.CursorChunk, "delete "+first, "delete "+second)
+		slow.want(t, "of objects that are not stored", want...)
+		w.end()
+	})
+}

@@ -125,7 +125,7 @@ func (r *Registration) changedLocked(n queue.Notification, was store.Entry, slim
 		switch {
 		case queue.IsReadable(was):
 			r.queueLocked(r.resumed.Add(was))
-		case was.Key == "": // not stored before: n is the add
+		case n.Kind == queue.Added: // not stored before: n is the add
 		case n.Kind == queue.Updated: // the first readable state becomes the add
 			n = r.resumed.Add(n.New)
 		default:

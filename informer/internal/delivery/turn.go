@@ -42,6 +42,7 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 		return // a list's: cursors find its objects
 	}
 	n := queue.Notification{Kind: queue.Added, Key: c.Key, Old: was, New: c.Is, Initial: !h.isSynced()}
+	isKnown := h.keys.known.Contains(c.Key)
 	if c.Is.Key == "" {
 		h.keys.known.Delete(c.Key)
 	} else {
@@ -52,9 +53,11 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 		if was.Key != "" {
 			n.Kind, n.Initial = queue.Updated, false
 		}
-	case was.Key == "":
-		return // not stored, so no handler knows it
+	case was.Key == "" && !isKnown:
+		return // no handler knows it
 	default:
+		// If it is not stored, the program has removed it through the indexer. As in
+		// client-go, handlers that were added after that receive the deletion, too.
 		n.Kind = queue.Vanished
 		if c.Last != nil {
 			n.Kind, n.Old = queue.Deleted, store.Entry{Key: c.Key, Object: c.Last}
