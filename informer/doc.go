@@ -127,9 +127,8 @@
 // number their lists themselves. They report this (IsWatchListSemanticsUnSupported).
 // Unless a Factory asks the server for its cluster, the informer trusts every resource
 // version of such a client. Its handlers then receive what they receive from client-go's
-// informer. The fake receives the same requests, with two exceptions: lists set no
-// resource version, and a watch that failed is opened again instead of being followed by
-// a list (TestFakes, TestFakesRequests).
+// informer. The fake receives the same requests, except that lists set no resource version
+// (TestFakes, TestFakesRequests).
 //
 // A ListWatch written by hand does not report this. If a streamed list from a FakeWatcher
 // or a RaceFreeFakeWatcher delivers no initial event for half a second, the error is

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -827,6 +828,50 @@ func watchRows() []fakeRow {
 				s.create(cm("c", "5", "1"))()
 			}, s.update(cm("c", "6", "2")))
 		}},
+		fakeRow{name: "watch/closed in silence before objects change", relists: true, make: func(a *author) act {
+			s := simple(a, cm("a", "1", "1"))
+			var last watch.Interface
+			s.PrependWatchReactor("configmaps", func(action clienttesting.Action) (bool, watch.Interface, error) {
+				var err error
+				last, err = s.Tracker().Watch(action.GetResource(), "", action.(clienttesting.WatchActionImpl).ListOptions)
+				return true, last, err
+			})
+			return s.play(func() {
+				waitFor(2 * time.Second)
+				last.Stop()
+				synctest.Wait() // wait for the next watch: the fake replays no deletion
+				s.remove("a")()
+			})
+		}},
+		// The same, of watches that a list follows.
+		fakeRow{name: "watch/fails before objects change", relists: true, make: func(a *author) act {
+			s := simple(a, cm("a", "1", "1"))
+			failed := false
+			s.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
+				defer func() { failed = true }()
+				return !failed, nil, errOnPurpose
+			})
+			return s.play(func() {
+				s.remove("a")()
+				s.create(cm("b", "5", "1"))()
+			})
+		}},
+		fakeRow{name: "watch/closed at once before objects change", relists: true, make: func(a *author) act {
+			first, second := watch.NewRaceFreeFake(), watch.NewRaceFreeFake()
+			first.Stop()
+			s := fed(a, []handFed{first, second}, cm("a", "1", "1"))
+			return s.play(s.remove("a"))
+		}},
+		fakeRow{name: "watch/error event before objects change", relists: true, make: func(a *author) act {
+			first, second := watch.NewRaceFreeFake(), watch.NewRaceFreeFake()
+			s := fed(a, []handFed{first, second}, cm("a", "1", "1"))
+			status := apierrors.NewInternalError(errOnPurpose).Status()
+			return s.play(func() {
+				first.Error(&status)
+				synctest.Wait()
+				s.remove("a")()
+			})
+		}},
 		fakeRow{name: "watch/error event, expired", relists: true, make: func(a *author) act {
 			first, second := watch.NewRaceFreeFake(), watch.NewRaceFreeFake()
 			s := fed(a, []handFed{first, second}, cm("a", "1", "1"), cm("b", "1", "1"))
@@ -1257,6 +1302,16 @@ func TestFakesRequests(t *testing.T) {
 		oursLists     = `list at "" limit 500`
 		probe         = `list at "" limit 1`
 	)
+	failing := func(times int, err error) func(*author) act {
+		return func(a *author) act {
+			s, left := simple(a), times
+			s.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
+				left--
+				return left >= 0, nil, err
+			})
+			return s.play()
+		}
+	}
 	for _, test := range []struct {
 		name     string
 		clientGo []string
@@ -1392,7 +1447,7 @@ func TestFakesRequests(t *testing.T) {
 		{
 			name:     "a watch that is closed at once",
 			clientGo: []string{clientGoLists, `watch at "1"`, `list at "1"`, `watch at "1"`},
-			ours:     []string{oursLists, `watch at "1"`, `watch at "1"`},
+			ours:     []string{oursLists, `watch at "1"`, oursLists, `watch at "1"`},
 			make: func(a *author) act {
 				first, second := watch.NewRaceFreeFake(), watch.NewRaceFreeFake()
 				first.Stop()
@@ -1400,17 +1455,58 @@ func TestFakesRequests(t *testing.T) {
 			},
 		},
 		{
-			name:     "a watch that fails once",
-			clientGo: []string{clientGoLists, `watch at "1"`, `list at "1"`, `watch at "1"`},
+			name:     "a watch that is closed in silence",
+			clientGo: []string{clientGoLists, `watch at "1"`, `watch at "1"`},
 			ours:     []string{oursLists, `watch at "1"`, `watch at "1"`},
 			make: func(a *author) act {
-				s := simple(a)
-				failed := false
-				s.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
-					defer func() { failed = true }()
-					return !failed, nil, errOnPurpose
-				})
-				return s.play()
+				first, second := watch.NewRaceFreeFake(), watch.NewRaceFreeFake()
+				return fed(a, []handFed{first, second}).play(func() { waitFor(2 * time.Second) }, first.Stop)
+			},
+		},
+		{
+			name:     "a watch that is closed after a bookmark",
+			clientGo: []string{clientGoLists, `watch at "1"`, `watch at "5"`},
+			ours:     []string{oursLists, `watch at "1"`, `watch at "5"`},
+			make: func(a *author) act {
+				first, second := watch.NewRaceFreeFake(), watch.NewRaceFreeFake()
+				first.Action(watch.Bookmark, cm("", "5", ""))
+				first.Stop()
+				return fed(a, []handFed{first, second}).play()
+			},
+		},
+		{
+			name:     "a watch that fails three times",
+			clientGo: []string{clientGoLists, `watch at "1"`, `list at "1"`, `watch at "1"`, `list at "1"`, `watch at "1"`, `list at "1"`, `watch at "1"`},
+			ours:     []string{oursLists, `watch at "1"`, oursLists, `watch at "1"`, oursLists, `watch at "1"`, oursLists, `watch at "1"`},
+			make:     failing(3, errOnPurpose),
+		},
+		{
+			name:     "a watch that is forbidden",
+			clientGo: []string{clientGoLists, `watch at "1"`, `list at "1"`, `watch at "1"`},
+			ours:     []string{oursLists, `watch at "1"`, oursLists, `watch at "1"`},
+			make:     failing(1, apierrors.NewForbidden(schema.GroupResource{}, "", errOnPurpose)),
+		},
+		{
+			name:     "too many requests",
+			clientGo: []string{clientGoLists, `watch at "1"`, `watch at "1"`},
+			ours:     []string{oursLists, `watch at "1"`, `watch at "1"`},
+			make:     failing(1, apierrors.NewTooManyRequestsError("on purpose")),
+		},
+		{
+			name:     "a refused connection",
+			clientGo: []string{clientGoLists, `watch at "1"`, `watch at "1"`},
+			ours:     []string{oursLists, `watch at "1"`, `watch at "1"`},
+			make:     failing(1, syscall.ECONNREFUSED),
+		},
+		{
+			name:     "too many requests, as an event",
+			clientGo: []string{clientGoLists, `watch at "1"`, `watch at "1"`},
+			ours:     []string{oursLists, `watch at "1"`, `watch at "1"`},
+			make: func(a *author) act {
+				first, second := watch.NewRaceFreeFake(), watch.NewRaceFreeFake()
+				status := apierrors.NewTooManyRequestsError("on purpose").Status()
+				first.Error(&status)
+				return fed(a, []handFed{first, second}).play()
 			},
 		},
 		{

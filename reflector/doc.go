@@ -73,8 +73,12 @@
 // resource versions are arbitrary values chosen by the author of a test, and the test
 // sends the events of its watches by hand. The reflector skips an object of another type
 // and reports it. After a resource version below the held one it stores none until the
-// next list. Once it has caught up, it does not probe, does not end a silent watch, and
-// reopens a watch that ended after events at once.
+// next list. A fake may replay nothing, so what changes while no watch is open is lost.
+// Once the reflector has caught up, it therefore does what client-go does: it does not
+// probe and does not end a silent watch. After a watch that ended without an error it
+// opens the next one at once. After a watch that failed, or that was empty and ended
+// within a second, it backs off and lists; after a 429 or a refused connection it backs
+// off and watches.
 //
 // # Listing
 //

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -166,7 +167,7 @@ func (r *Reflector) consume(ctx context.Context, s *session) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-stalled.C:
-			if !r.fake || !r.caughtUp {
+			if !r.isWatchedFake() {
 				return errStalled
 			}
 		case reason := <-r.asked:
@@ -299,8 +300,8 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 		return r.failed(ctx, s, err)
 	}
 	switch {
-	case r.fake && r.caughtUp && s.events > 0:
-		return nil // as client-go does
+	case r.isWatchedFake() && (s.brought() || lasted >= atOnce):
+		return nil // as client-go does: what changes in a pause would be lost
 	case lasted >= s.timeout-timeoutSlack:
 		if !s.brought() || isNone(r.held) {
 			r.afterLoss() // a watch is also silent after a rewind of history
@@ -311,7 +312,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 		return nil
 	case !s.brought() && lasted < atOnce && time.Since(s.asked) < s.timeout-timeoutSlack:
 		r.afterLoss()
-		if r.tally.emptyAtOnce++; r.tally.emptyAtOnce >= 2 {
+		if r.tally.emptyAtOnce++; r.tally.emptyAtOnce >= 2 || r.isWatchedFake() {
 			r.tally.emptyAtOnce = 0
 			r.relistFor(ctx, "the server ends watches from this resource version")
 		}
@@ -375,8 +376,16 @@ func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 			r.listRather(ctx, "watches from this resource version fail")
 		}
 	}
+	if r.isWatchedFake() && !apierrors.IsTooManyRequests(err) && !utilnet.IsConnectionRefused(err) {
+		r.relistFor(ctx, "a fake sends nothing again")
+	}
 	return err
 }
+
+// isWatchedFake reports whether the server is a fake that the reflector has caught up
+// with. As it may replay nothing, what changes until the next watch is open is lost
+// without a list, so the reflector lists and watches when client-go's does.
+func (r *Reflector) isWatchedFake() bool { return r.fake && r.caughtUp }
 
 // relistAtOnce makes a list the next step, without a backoff the first time.
 func (r *Reflector) relistAtOnce(ctx context.Context, reason string, err error) error {
