@@ -201,7 +201,7 @@ func TestRemovedBeforeTold(t *testing.T) {
 		return handle
 	}
 	for name, test := range map[string]struct {
-		inUpdate bool // the slow handler is in an update before the deletion, else in this
+		inUpdate bool // the slow handler is in an update before the deletion, else in it
 		do       func(process)
 		settled  bool // the next process is not told of the deletion
 	}{

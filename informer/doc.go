@@ -67,8 +67,8 @@
 //     resource version that it holds.
 //   - WarmServerLags (reflector): if a watch that should catch up receives no bookmark
 //     before its second timeout, a list follows.
-//   - Fakes, "never there": no handler receives the deletion of an object that handlers do
-//     not know.
+//   - Fakes, "never there": no handler receives the deletion of an object that handlers
+//     do not know.
 //
 // Starts:
 //
@@ -127,8 +127,8 @@
 // number their lists themselves. They report this (IsWatchListSemanticsUnSupported).
 // Unless a Factory asks the server for its cluster, the informer trusts every resource
 // version of such a client. Its handlers then receive what they receive from client-go's
-// informer. The fake receives the same requests, except that lists set no resource version
-// (TestFakes, TestFakesRequests).
+// informer. The fake receives the same requests, except that lists set no resource
+// version (TestFakes, TestFakesRequests).
 //
 // A ListWatch written by hand does not report this. If a streamed list from a FakeWatcher
 // or a RaceFreeFakeWatcher delivers no initial event for half a second, the error is

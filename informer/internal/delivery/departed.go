@@ -19,8 +19,8 @@ func (r *Registration) loadDepartedLocked() bool {
 	return true
 }
 
-// lacksLocked reports whether a handler that is removed, and is no resume.Handler, has not
-// received everything that has departed.
+// lacksLocked reports whether a handler that is removed, and is no resume.Handler, has
+// not received everything that has departed.
 func (r *Registration) lacksLocked() bool {
 	d := &r.hub.departures
 	if r.client || r.goesOn != nil || !d.Exist() || r.departed.Confirmed >= d.Last() {

@@ -40,7 +40,7 @@ type Departures struct {
 	compared   bool            // the first list may find departed objects
 	deletions  uint64          // that were appended to the queues
 	settled    uint64          // up to where Settle has settled
-	owed       int             // resume.Handlers that were removed and are to be added again
+	owed       int             // resume.Handlers that were removed, and will come again
 	missed     int             // other handlers that were removed too early
 }
 
@@ -151,8 +151,8 @@ func (d *Departures) Last() uint64 {
 }
 
 // Settle tells the store up to which departed object all handlers have confirmed. last is
-// what Last has returned before. Nothing more is settled while a handler is owed, see Owe,
-// or waits says that one will come.
+// what Last has returned before. Nothing more is settled while a handler is owed, see
+// Owe, or waits says that one will come.
 func (d *Departures) Settle(upTo, last uint64, waits bool) {
 	if waits || d.owed+d.missed > 0 {
 		upTo = min(upTo, d.settled) // less, if a handler was added since
