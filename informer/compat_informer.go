@@ -33,12 +33,13 @@ func (inf *Informer) GetIndexer() cache.Indexer { return inf.indexer }
 // AddIndexers implements cache.SharedIndexInformer. Before and after the start, it
 // indexes the stored objects at once. It returns an error and adds no indexer if a name
 // is taken, a function is nil or fails, or the informer has stopped. It may block while
-// Run waits for another informer to release the scope.
+// Run waits for another informer to release the scope, and until a list has repaired what
+// is damaged.
 func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	if inf.state.Life().Phase() == heal.Ended {
 		return errors.New("informer: indexer was not added because it has stopped already")
 	}
-	return inf.content.noticed(inf.content.addIndexers(indexers))
+	return inf.state.Whole(func() error { return inf.content.addIndexers(indexers) })
 }
 
 // HasSynced implements cache.SharedInformer. Options.SyncWhen defines it for a warm

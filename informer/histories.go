@@ -38,9 +38,14 @@ func historyOf(backend store.Backend, scope store.Scope) history {
 // histories has the informers that run.
 var histories = struct {
 	mu sync.Mutex // protects of
-	// of has when each was last part of a rewind.
-	of map[history]map[*ingest.Pipeline]time.Time
-}{of: map[history]map[*ingest.Pipeline]time.Time{}}
+	of map[history]*sharing
+}{of: map[history]*sharing{}}
+
+// sharing are the informers of one history.
+type sharing struct {
+	informers map[*ingest.Pipeline]time.Time // when each was last part of a rewind
+	rewound   time.Time                      // when the last rewind was found
+}
 
 // isShared reports whether it is known which informers have the same history: without a
 // backend, or with one that cannot be compared, it is not.
@@ -48,24 +53,37 @@ func (h history) isShared() bool {
 	return h.backend != nil && reflect.TypeOf(h.backend).Comparable()
 }
 
-// join adds an informer until leave is called.
-func (h history) join(p *ingest.Pipeline) (leave func()) {
+// join adds an informer, whose store is as of a time, until leave is called. If a rewind
+// was found since that time, it lists.
+func (h history) join(p *ingest.Pipeline, stored time.Time) (leave func()) {
 	if !h.isShared() {
 		return func() {}
 	}
 	histories.mu.Lock()
 	defer histories.mu.Unlock()
-	if histories.of[h] == nil {
-		histories.of[h] = map[*ingest.Pipeline]time.Time{}
+	with := histories.of[h]
+	if with == nil {
+		with = &sharing{informers: map[*ingest.Pipeline]time.Time{}}
+		histories.of[h] = with
 	}
-	histories.of[h][p] = time.Time{}
+	with.informers[p] = time.Time{}
+	if stored.Before(with.rewound) {
+		with.informers[p] = with.rewound
+		rewind(p)
+	}
 	return func() {
 		histories.mu.Lock()
 		defer histories.mu.Unlock()
-		if delete(histories.of[h], p); len(histories.of[h]) == 0 {
+		if delete(with.informers, p); len(with.informers) == 0 {
 			delete(histories.of, h)
 		}
 	}
+}
+
+// rewind has an informer list, because another one has found a rewind.
+func rewind(p *ingest.Pipeline) {
+	p.RewoundElsewhere()
+	p.Reflector().Relist(rewoundElsewhere)
 }
 
 // rewound has the others list, because one of them has found that history was rewound.
@@ -76,11 +94,14 @@ func (h history) rewound(by *ingest.Pipeline) {
 	now := time.Now()
 	histories.mu.Lock()
 	defer histories.mu.Unlock()
-	for p, at := range histories.of[h] {
-		if histories.of[h][p] = now; p == by || now.Sub(at) < rewoundOnce {
-			continue
+	with := histories.of[h]
+	if with == nil {
+		return
+	}
+	with.rewound = now
+	for p, at := range with.informers {
+		if with.informers[p] = now; p != by && now.Sub(at) >= rewoundOnce {
+			rewind(p)
 		}
-		p.OtherHistory()
-		p.Reflector().Relist(rewoundElsewhere)
 	}
 }

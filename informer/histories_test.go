@@ -62,3 +62,102 @@ func TestRewoundElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestRewoundBeforeOpened has a rewind that one informer finds while another one, which
+// holds what was before, does not run. That lists when it runs again.
+func TestRewoundBeforeOpened(t *testing.T) {
+	inBubble(t, func(w *world) {
+		db := w.open()
+		scope := func(resource string) store.Scope { return store.Scope{Cluster: "one", Resource: resource} }
+		stored := w.run(informer.Options{Backend: db, Scope: scope("configmaps")})
+		w.anotherHistory(func() { stored.sync() })
+		stored.end()
+		first := w.server
+		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		w.put("a", "1")
+		aware := w.run(informer.Options{Backend: db, Scope: scope("others")}).sync()
+		w.put("a", "2")
+		waitFor(time.Minute)
+		if err := w.server.Rewind("2"); err != nil {
+			t.Fatal(err)
+		}
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		if lists := aware.inf.Status().ListsByReason; lists["history was rewound"] != 1 {
+			t.Fatalf("the rewind is not noticed: %v", lists)
+		}
+		w.server = first
+		for _, want := range []int{1, 0} { // what it has listed since needs no list
+			again := w.run(informer.Options{Backend: db, Scope: scope("configmaps")}).sync()
+			waitFor(time.Minute)
+			if lists := again.inf.Status().ListsByReason; lists["history was rewound, as another resource has shown"] != want {
+				t.Errorf("it lists %v, want %d because of the other one", lists, want)
+			}
+			w.sameAsServer(again.inf.GetStore().List())
+			again.end()
+		}
+		aware.end()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAuditedElsewhere has two resources of a server whose history is another one. An
+// audit of one shows that, and both list.
+func TestAuditedElsewhere(t *testing.T) {
+	inBubble(t, func(w *world) {
+		db := w.open()
+		options := func(resource string, every time.Duration) informer.Options {
+			return informer.Options{Backend: db, AuditInterval: every, Scope: store.Scope{Cluster: "one", Resource: resource}}
+		}
+		var unaware, audited *run
+		w.anotherHistory(func() { unaware = w.run(options("configmaps", 0)).sync() })
+		first := w.server
+		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		w.anotherHistory(func() { audited = w.run(options("others", time.Hour)).sync() })
+		waitFor(2 * time.Hour)
+		w.sameAsServer(audited.inf.GetStore().List())
+		w.server = first
+		w.sameAsServer(unaware.inf.GetStore().List())
+		if lists := audited.inf.Status().ListsByReason; lists["history was rewound, as another resource has shown"] != 0 {
+			t.Errorf("who has found it lists %v", lists)
+		}
+		unaware.end()
+		audited.end()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRewoundOnceElsewhere has a resource whose lists fail after a rewind. The other one
+// lists once because of it, and not at each attempt.
+func TestRewoundOnceElsewhere(t *testing.T) {
+	inBubble(t, func(w *world) {
+		db := w.open()
+		scope := func(resource string) store.Scope { return store.Scope{Cluster: "one", Resource: resource} }
+		w.put("a", "1")
+		other := w.run(informer.Options{Backend: db, Scope: scope("configmaps")}).sync()
+		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		w.put("a", "1")
+		lists, _ := w.failingLists()
+		aware := w.run(informer.Options{Backend: db, Scope: scope("others")}).sync()
+		w.put("a", "2")
+		waitFor(time.Minute)
+		lists.Store(true)
+		if err := w.server.Rewind("2"); err != nil {
+			t.Fatal(err)
+		}
+		w.server.CloseWatches()
+		waitFor(time.Hour)
+		if n := other.inf.Status().ListsByReason["history was rewound, as another resource has shown"]; n != 1 {
+			t.Errorf("the other one has listed %d times because of the rewind, want once", n)
+		}
+		other.end()
+		aware.end()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

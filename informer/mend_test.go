@@ -261,7 +261,8 @@ func TestDamageIsMendedForReaders(t *testing.T) {
 	}
 }
 
-// TestAddIndexersMeetsDamage checks that damage which AddIndexers finds is repaired.
+// TestAddIndexersMeetsDamage checks that an indexer that is added while an object is
+// damaged has all objects, after a list: a controller would end with an error.
 func TestAddIndexersMeetsDamage(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "content-of-a")
@@ -270,12 +271,17 @@ func TestAddIndexersMeetsDamage(t *testing.T) {
 		r := w.run(informer.Options{DecodedBytes: 1}, func(*informer.Informer) {}).sync()
 		damage(t, w.path, "content-of-a")
 		since := len(w.server.Requests())
-		err := r.inf.AddIndexers(cache.Indexers{"v": byValue(new(bool), false)})
-		waitFor(time.Hour)
-		t.Logf("AddIndexers: %v; lists within an hour: %q", err, w.lists(since))
-		err = r.inf.AddIndexers(cache.Indexers{"v": byValue(new(bool), false)})
-		if err != nil {
-			t.Errorf("AddIndexers an hour after the first try: %v", err)
+		byName := func(obj any) ([]string, error) { return []string{obj.(*corev1.ConfigMap).Name}, nil }
+		if err := r.inf.AddIndexers(cache.Indexers{"name": byName}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"a", "b"} {
+			if keys, err := r.inf.GetIndexer().IndexKeys("name", name); err != nil || len(keys) != 1 {
+				t.Errorf("%s: %q, %v", name, keys, err)
+			}
+		}
+		if lists := w.lists(since); len(lists) != 1 {
+			t.Errorf("it made %d lists, want 1", len(lists))
 		}
 		r.end()
 	})

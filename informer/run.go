@@ -38,15 +38,16 @@ func (r run) run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, logger)
 	r.content.opening.Lock() // AddIndexers waits until the store is opened
 	opened := r.opener.open(ctx, f, r.transform, r.content.present().Indexers())
+	stored := opened.Checkpoint().Time
 	pipeline := r.start(ctx, opened, f.verifier)
 	r.content.opening.Unlock()
+	leave := r.history().join(pipeline, stored)
 	var parts sync.WaitGroup // each ends when ctx does
 	parts.Go(func() { pipeline.Run(ctx) })
 	parts.Go(func() { r.hub.RunResyncs(ctx) })
 	parts.Go(func() { r.state.NoticeLosses(ctx, opened) })
 	parts.Go(func() { r.audit(ctx, opened, pipeline) })
 	parts.Go(func() { r.mutations.Run(ctx.Done()) })
-	leave := r.history().join(pipeline)
 	<-ctx.Done()
 	leave()
 	close(r.ending)

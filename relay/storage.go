@@ -225,12 +225,13 @@ func (s *served) List(ctx context.Context, o *metainternalversion.ListOptions) (
 	var at store.Place
 	var told, after string
 	switch {
-	case o.Continue != "" && rv != "" && rv != "0": // as k8s.io/apiserver/pkg/storage
-		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	case o.Continue != "":
 		var token continueToken
 		if token, at, err = parseToken(o.Continue); err != nil {
 			return nil, err
+		}
+		if rv != "" && rv != "0" { // as k8s.io/apiserver/pkg/storage
+			return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
 		if after, told = token.After, token.RV; at.IsZero() {
 			at, told, err = s.present()

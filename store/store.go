@@ -60,7 +60,7 @@ type Options struct {
 	// Indexes are index functions with an identity: their entries survive a restart as
 	// long as the identity does not change.
 	Indexes []index.Index
-	// Rejected is called while the scope is opened, for each stored object for which an
+	// Rejected is called while the scope is opened or first listed, for each stored object for which an
 	// index function fails. The object stays in the store but is missing from that index.
 	// May be nil.
 	Rejected func(*ObjectError)

@@ -299,7 +299,7 @@ func (r *relist) LoadRest(entries []*overlay.Entry, isAll bool) error {
 	added := s.indexes != r.indexes
 	s.mu.Unlock()
 	if added {
-		r.indexAgain()
+		return r.indexAgain()
 	}
 	return nil
 }
@@ -357,21 +357,21 @@ func (r *relist) leftEntries() (left []*overlay.Entry, written bool, err error) 
 }
 
 // indexAgain computes the entries of indexers that were added during the load, from all
-// objects.
-func (r *relist) indexAgain() {
+// objects. An object for which one fails is not in its index.
+func (r *relist) indexAgain() error {
 	s := r.s
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
 	indexes := s.indexes
 	s.mu.Unlock()
-	built, err := s.computeVolatile(indexes.Volatile, true, nil)
+	built, err := s.computeVolatile(indexes.Volatile, true, s.rejects)
 	if err != nil {
-		s.db.opts.Logger.Error(err, "An index that was added during the first list is not whole", "scope", s.scope.String())
-		return
+		return err
 	}
 	// The error says that they are of lost content.
 	s.locked(func(s *state) { _ = s.indexesBuilt(s.indexes, built) })
+	return nil
 }
 
 // End implements listing.Content.

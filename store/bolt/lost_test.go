@@ -174,6 +174,43 @@ func TestAddIndexersBeforeLoaded(t *testing.T) {
 	}
 }
 
+// TestIndexerThatFailsWhileLoading checks that an indexer which is added during a first
+// list, and fails for one of the objects before, has the others.
+func TestIndexerThatFailsWhileLoading(t *testing.T) {
+	db, s := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
+	defer func() { _ = db.Close() }()
+	late := func(obj any) ([]string, error) {
+		if obj.(*corev1.ConfigMap).Name == "bad" {
+			return nil, errors.New("on purpose")
+		}
+		return byValue(obj)
+	}
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	SetRelistLimit(r, 1) // each object is written at once
+	for _, name := range []string{"a", "bad", "c"} {
+		if name == "c" {
+			err = store.Indexer(s).AddIndexers(cache.Indexers{"late": late})
+		}
+		if err = errors.Join(err, r.Add(valued(name, "1"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for b, err := range r.Parts("5") {
+		if err = errors.Join(err, s.Apply(b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Keys(store.Query{Index: "late", Values: []string{"1"}}); !slices.Equal(got, []string{"d/a", "d/c"}) {
+		t.Errorf("the index has %q, %v", got, err)
+	}
+}
+
 // TestViewWithoutFile checks that View reports a missing file as such and not as a
 // damaged scope.
 func TestViewWithoutFile(t *testing.T) {

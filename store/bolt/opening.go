@@ -278,8 +278,8 @@ func (s opening) fillIndexes() error {
 }
 
 // rejects returns a function that passes the errors of index functions to
-// Options.Rejected while the scope is opened.
-func (s opening) rejects(key string) func(error) {
+// Options.Rejected.
+func (s *scopeStore) rejects(key string) func(error) {
 	return func(err error) {
 		if s.opts.Rejected != nil {
 			s.opts.Rejected(&store.ObjectError{Key: key, Err: err})

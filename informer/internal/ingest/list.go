@@ -29,7 +29,7 @@ func (r *relist) Close() error {
 		r.held.Break()
 		r.p.wire.tap.Begin() // a watch may continue: what the list has left is not missed
 	}
-	if r.p.other.Load() {
+	if r.p.other.Load() != sameHistory {
 		// An audit has found it while the list began, which seemed to be the one that it
 		// has asked for.
 		r.p.reflector.Relist("what is stored is of another history")
@@ -82,7 +82,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if r.reason == reflector.NoResource && p.holdsNothing() {
 		return nil
 	}
-	if r.reason == cluster.Foreign {
+	if p.state.Foreign() == cluster.Foreign {
 		if err := p.invalidate(ctx, cluster.ForeignContent); err != nil {
 			return err
 		}

@@ -41,7 +41,8 @@ type Options struct {
 	NotifyUnchanged bool // resync all handlers after a list
 	Metrics         *Metrics
 	OnError         func(context.Context, error) // see reflector.Options.OnError
-	// Rewound is called when a list begins because history was rewound.
+	// Rewound is called when a list begins because this informer has found that history was
+	// rewound.
 	Rewound func()
 	// Applied is called after each batch that was stored, with the Hub's lock held.
 	Applied func()
@@ -67,8 +68,8 @@ type Pipeline struct {
 	replays    replays
 	departures departures
 
-	// other: an audit has found another history, and the list for it has not begun.
-	other atomic.Bool
+	// other is otherHistory; the list for it has not begun.
+	other atomic.Int32
 }
 
 var _ reflector.Sink = (*Pipeline)(nil)
@@ -131,9 +132,21 @@ func (p *Pipeline) Transform(obj runtime.Object) (runtime.Object, error) {
 	return p.transform.apply(obj)
 }
 
+// otherHistory says whether what is stored is the server's history.
+type otherHistory = int32
+
+const (
+	sameHistory     otherHistory = iota
+	historyIsOther               // a comparison of this informer has shown it
+	historyWasOther              // another informer has shown it
+)
+
 // OtherHistory says that what is stored is not the server's history. The next list begins
-// another one.
-func (p *Pipeline) OtherHistory() { p.other.Store(true) }
+// another one, and other informers are told.
+func (p *Pipeline) OtherHistory() { p.other.Store(historyIsOther) }
+
+// RewoundElsewhere is OtherHistory if another informer has told that.
+func (p *Pipeline) RewoundElsewhere() { p.other.CompareAndSwap(sameHistory, historyWasOther) }
 
 // applyWatch applies the changes of the watch until the queue is closed.
 func (p *Pipeline) applyWatch(ctx context.Context) {

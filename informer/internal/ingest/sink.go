@@ -117,19 +117,19 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	if err := p.queue.Idle(ctx); err != nil {
 		return nil, err
 	}
-	isOther := p.other.Load()
-	rewound := isOther || reason == reflector.Rewound
+	other := p.other.Load()
+	rewound := other != sameHistory || reason == reflector.Rewound
 	if rewound {
 		p.state.Rewind()
-	}
-	if reason == reflector.Rewound && p.opts.Rewound != nil {
-		p.opts.Rewound()
 	}
 	noted := reason
 	if was := p.store.Checkpoint().Reason; was == cluster.ForeignContent {
 		noted = was // until the right cluster is listed: the next process drops it
 	}
 	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted) {
+		if (reason == reflector.Rewound || other == historyIsOther) && p.opts.Rewound != nil {
+			p.opts.Rewound()
+		}
 		// Places in the log belong to the other history from here on; after a list that
 		// failed they do already. A store that refuses this has lost its log already, or
 		// is closed.
@@ -146,7 +146,7 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 		return nil, err
 	}
 	// A list that could not begin leaves that to the next one.
-	p.other.CompareAndSwap(isOther, false)
+	p.other.CompareAndSwap(other, sameHistory)
 	// The checkpoint has no RV now, so nothing has to freeze it.
 	return &relist{Relist: r, p: p, reason: reason, held: p.state.Begin()}, nil
 }
