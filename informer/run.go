@@ -27,6 +27,8 @@ type run struct{ *Informer }
 
 // run opens the store and has everything work until the context ends.
 func (r run) run(ctx context.Context) {
+	// The next informer of the scope must know it also while this one opens it.
+	context.AfterFunc(ctx, func() { close(r.ending) })
 	r.hub.Begin()
 	f := r.find(ctx)
 	if errors.Is(f.err, cluster.ErrNoTransport) && r.factory.opts.RequireTransport {
@@ -50,7 +52,7 @@ func (r run) run(ctx context.Context) {
 	parts.Go(func() { r.mutations.Run(ctx.Done()) })
 	<-ctx.Done()
 	leave()
-	close(r.ending)
+	<-r.ending
 	parts.Wait()
 	if err := opened.Close(); err != nil {
 		logger.Error(err, "Last changes could not be written")
@@ -92,7 +94,7 @@ func (r run) refuse(ctx context.Context, why error) {
 	klog.FromContext(ctx).Error(why, "Informer does not run, it could not be persisted", "type", fmt.Sprintf("%T", r.example))
 	r.opener.refuse(why, false)
 	<-ctx.Done()
-	close(r.ending)
+	<-r.ending
 	r.release()
 }
 

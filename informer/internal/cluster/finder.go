@@ -193,7 +193,13 @@ func (f *Finder) parse(u *url.URL) (store.Scope, schema.GroupVersion, error) {
 		return store.Scope{}, gv, unknown
 	}
 	s.Resource = schema.GroupResource{Group: gv.Group, Resource: parts[0]}.String()
-	s.LabelSelector, s.FieldSelector = u.Query().Get("labelSelector"), u.Query().Get("fieldSelector")
+	query := u.Query()
+	if query.Get("shardSelector") != "" {
+		// The shard would have to be part of the scope (KEP-5866). Where its share changes,
+		// a resource version says nothing of the objects that come into it.
+		return store.Scope{}, gv, errors.New("its list asks for a shard (shardSelector)")
+	}
+	s.LabelSelector, s.FieldSelector = query.Get("labelSelector"), query.Get("fieldSelector")
 	return s, gv, nil
 }
 

@@ -41,8 +41,8 @@ type Options struct {
 	NotifyUnchanged bool // resync all handlers after a list
 	Metrics         *Metrics
 	OnError         func(context.Context, error) // see reflector.Options.OnError
-	// Rewound is called when a list begins because this informer has found that history was
-	// rewound.
+	// Rewound is called when a list begins because this informer has found that history
+	// was rewound.
 	Rewound func()
 	// Applied is called after each batch that was stored, with the Hub's lock held.
 	Applied func()
