@@ -60,9 +60,9 @@ type Options struct {
 	// Indexes are index functions with an identity: their entries survive a restart as
 	// long as the identity does not change.
 	Indexes []index.Index
-	// Rejected is called while the scope is opened or first listed, for each stored object
-	// for which an index function fails. The object stays in the store but is missing from
-	// that index. May be nil.
+	// Rejected is called while the scope is opened or first listed, for each stored
+	// object for which an index function fails. The object stays in the store but is
+	// missing from that index. May be nil.
 	Rejected func(*ObjectError)
 	// TransformVersion identifies the transform that was applied to the objects before
 	// they were stored; "" means no transform. Objects stored with another version are

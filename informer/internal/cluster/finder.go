@@ -195,8 +195,8 @@ func (f *Finder) parse(u *url.URL) (store.Scope, schema.GroupVersion, error) {
 	s.Resource = schema.GroupResource{Group: gv.Group, Resource: parts[0]}.String()
 	query := u.Query()
 	if query.Get("shardSelector") != "" {
-		// The shard would have to be part of the scope (KEP-5866). Where its share changes,
-		// a resource version says nothing of the objects that come into it.
+		// The shard would have to be part of the scope (KEP-5866): after it has changed,
+		// a resource version says nothing of the objects that are new in it.
 		return store.Scope{}, gv, errors.New("its list asks for a shard (shardSelector)")
 	}
 	s.LabelSelector, s.FieldSelector = query.Get("labelSelector"), query.Get("fieldSelector")

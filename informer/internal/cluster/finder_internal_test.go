@@ -14,7 +14,8 @@ func TestParse(t *testing.T) {
 		"/below/api/v1/pods": "pods",
 		"/below/apis/apps/v1/namespaces/a/deployments?labelSelector=b%3D1": "deployments.apps",
 		"/below/version": "",
-		"/below/api/v1/pods?shardSelector=shardRange(object.metadata.uid)": "", // a part of the scope
+		// It would be a part of the scope.
+		"/below/api/v1/pods?shardSelector=shardRange(object.metadata.uid)": "",
 	} {
 		u, err := url.Parse("https://server" + text)
 		if err != nil {
