@@ -104,9 +104,9 @@
 //   - TransformResult: a transform must return an object of the example's type.
 //   - BlankRV: a transform may clear the resource version; the store uses that of the
 //     event.
-//   - Objects that are written through GetIndexer are stored. If the server has not sent
-//     them since, and does not send them again, the next process lists, and its handlers
-//     receive what differs.
+//   - Objects that are written through GetIndexer are stored. Until the server sends them
+//     again, or a list ends, no resource version is stored and nothing is audited. The
+//     next process then lists, and its handlers receive what differs.
 //   - MalformedObject: an object that the Go type does not take keeps its last good
 //     state, and stops neither a list nor a watch. Where the transport is not that of
 //     TakeEncoded, a list that client-go could not decode is taken as the server has sent
