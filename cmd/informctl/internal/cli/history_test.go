@@ -127,8 +127,11 @@ func writeScopeLog(t *testing.T, db *bolt.DB, scope store.Scope, objects []runti
 func openScope(t *testing.T, db *bolt.DB, scope store.Scope) store.Store {
 	t.Helper()
 	c, err := codec.ForKind(scope.Kind), error(nil)
-	if scope.Form == store.Unstructured {
+	switch scope.Form {
+	case store.Unstructured:
 		c, err = codec.For(&unstructured.Unstructured{})
+	case store.Metadata:
+		c, err = codec.For(&metav1.PartialObjectMetadata{})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -17,18 +17,26 @@ import (
 
 // Several scopes may hold objects of one resource: namespaces, selectors, forms. The
 // latest of those that hold or cover an object has its state, or says that it is deleted.
+// One of metadata has the state of no object that another one holds whole.
 
-// LinkOverlaps gives each view the views of the same collection that are later.
+// LinkOverlaps gives each view the views of the same collection that are later, and one of
+// metadata those with whole objects, too.
 func LinkOverlaps(views []*source.View) {
 	views = slices.SortedFunc(slices.Values(views), func(a, b *source.View) int { return compareAge(b, a) })
 	for i, v := range views {
-		for _, w := range views[:i] {
-			if w.Info.Scope.Resource == v.Info.Scope.Resource && w.Info.Scope.Cluster == v.Info.Scope.Cluster {
+		for n, w := range views {
+			switch {
+			case w.Info.Scope.Resource != v.Info.Scope.Resource || w.Info.Scope.Cluster != v.Info.Scope.Cluster:
+			case n < i:
 				v.Later = append(v.Later, w)
+			case isMetadata(v) && !isMetadata(w):
+				v.Whole = append(v.Whole, w)
 			}
 		}
 	}
 }
+
+func isMetadata(v *source.View) bool { return v.Info.Scope.Form == store.Metadata }
 
 // compareAge orders views by their resource versions, those without one first. No two are
 // equal.
@@ -50,7 +58,7 @@ func compareAge(a, b *source.View) int {
 func hasFieldSelector(info store.Info) bool { return info.Scope.FieldSelector != "" }
 
 // Latest splits sorted keys of a scope into those whose state here is the latest, those
-// that a later scope holds, and those that a later scope covers and no longer holds.
+// that another scope holds, and those that a later scope covers and no longer holds.
 func Latest(v *source.View, keys []string) (here, held, gone []string, err error) {
 	here = keys
 	for _, later := range v.Later {
@@ -69,8 +77,24 @@ func Latest(v *source.View, keys []string) (here, held, gone []string, err error
 		if err != nil {
 			return nil, nil, nil, err
 		}
+		if isMetadata(later) && !isMetadata(v) {
+			there = nil // of which it has less
+		}
 		held, gone = append(held, there...), append(gone, covered...)
 		here = without(without(here, there), covered)
+	}
+	for _, whole := range v.Whole {
+		there, err := holds(whole, inNamespace(v, whole.Info.Scope.Namespace, here))
+		if err == nil {
+			there, _, _, err = Latest(whole, there)
+		}
+		if errors.Is(err, store.ErrNoKey) {
+			continue // as above
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		held, here = append(held, there...), without(here, there)
 	}
 	return here, held, gone, nil
 }

@@ -19,6 +19,7 @@ type View struct {
 	store.Reader
 	ShowSecrets bool
 	Later       []*View // of the same collection, with later states; a selection sets it
+	Whole       []*View // where this has metadata: the others that have objects
 	Search      Search
 	at          store.Place // the moment to read; zero is now
 	ofFile      bool        // no process changes what is read

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -54,6 +55,8 @@ func (d *differ) withServer(ctx context.Context, path string, chosen selection.C
 				path, config.Host, v.Info.Scope.Resource, of, identity)
 		}
 	}
+	// What the server has of an object is what the first scope asks for.
+	slices.SortStableFunc(views, func(a, b *source.View) int { return cmp.Compare(formOrder(a), formOrder(b)) })
 	srv, err := cluster.NewServer(config)
 	if err != nil {
 		return err
@@ -112,6 +115,14 @@ func (d *differ) withServer(ctx context.Context, path string, chosen selection.C
 		}
 	}
 	return nil
+}
+
+// formOrder puts scopes of metadata behind those of whole objects.
+func formOrder(v *source.View) int {
+	if v.Info.Scope.Form == store.Metadata {
+		return 1
+	}
+	return 0
 }
 
 // listed is an object of the server and the item of the file if it exists there.

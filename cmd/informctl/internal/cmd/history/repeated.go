@@ -8,6 +8,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
 )
 
 // Several scopes may log one change of an object: namespaces, selectors, forms. Where one
@@ -52,6 +53,9 @@ func (other *loggedChange) tells(c *loggedChange) bool {
 	if other.Resource != c.Resource {
 		return c.Resource == resources.NewerEvents
 	}
+	if other.isWhole() != c.isWhole() {
+		return other.isWhole()
+	}
 	// The one of the shorter step, then one of them.
 	order, err := resourceversion.CompareResourceVersion(other.from, c.from)
 	if err != nil {
@@ -59,6 +63,11 @@ func (other *loggedChange) tells(c *loggedChange) bool {
 	}
 	return cmp.Or(order, cmp.Compare(c.scope.Info.ID, other.scope.Info.ID)) > 0
 }
+
+// isWhole reports whether a change is one of whole objects, and not of their metadata.
+func (c *loggedChange) isWhole() bool { return isWhole(c.scope) }
+
+func isWhole(v *source.View) bool { return v.Info.Scope.Form != store.Metadata }
 
 // oneResource returns the resource of which an object is told.
 func oneResource(name string) string {
@@ -83,14 +92,15 @@ type toldChange struct{ cluster, resource, namespace, name, uid, rv string }
 // maxTold is how many changes are remembered, and as many before them.
 const maxTold = 1 << 14
 
-// again reports whether another scope has told a change before, and remembers it.
+// again reports whether another scope has told a change before, and remembers it. What one
+// of metadata has told is told again of whole objects.
 func (t *toldChanges) again(c loggedChange) bool {
 	key := toldChange{c.scope.Info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name, c.UID, c.ResourceVersion}
 	by, known := t.now[key]
 	if !known {
 		by, known = t.before[key]
 	}
-	if known {
+	if known && (isWhole(by) || !c.isWhole()) {
 		return by != c.scope
 	}
 	if t.now == nil || len(t.now) >= maxTold {

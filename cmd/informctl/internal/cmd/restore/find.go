@@ -51,7 +51,7 @@ func (o *options) deleted(ctx context.Context, chosen *selection.Chosen) (state,
 		for _, t := range turns {
 			if t.event.New == nil && !slices.ContainsFunc(chosen.Items, t.isSame) {
 				items = append(items, t.Item)
-				if !t.event.Time.Before(last.event.Time) {
+				if last.event.Old == nil || t.isBetter(last) {
 					last = t
 				}
 			}
@@ -106,6 +106,16 @@ func (o *options) notThere(ctx context.Context, views []*source.View) error {
 type turn struct {
 	source.Item
 	event store.Event
+}
+
+// isBetter reports whether a deletion is the last one of two. Of one object it is that of a
+// scope which has more than its metadata.
+func (t turn) isBetter(than turn) bool {
+	isWhole := func(t turn) bool { return t.View.Info.Scope.Form != store.Metadata && t.event.Old.IsKnown() }
+	if uid := t.event.Old.Header.UID; uid == than.event.Old.Header.UID && uid != "" && isWhole(t) != isWhole(than) {
+		return isWhole(t)
+	}
+	return !t.event.Time.Before(than.event.Time)
 }
 
 func (t turn) isSame(i source.Item) bool { return title(t.Item) == title(i) }
