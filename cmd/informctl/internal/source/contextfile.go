@@ -28,16 +28,17 @@ func (f *FileFlags) addContext(cmd *cobra.Command) {
 	cmd.Flags().StringVar(f.Kube.KubeConfig, "kubeconfig", "", "The kubeconfig that has the context.")
 }
 
-// Complete finds the file if neither --db nor $INFORMCTL_DB names it: that of the working
-// directory, if there is one, else that of the context. It is that of the working
-// directory, too, if there is no context or no directory for caches.
+// Complete finds the file if neither --db nor $INFORMCTL_DB names it: that of the context
+// that --context names, that of the working directory, if there is one, else that of the
+// current context. It is that of the working directory, too, if there is no context or no
+// directory for caches.
 func (f *FileFlags) Complete(e cmdutil.Env) error {
 	if f.Path != "" {
 		return nil
 	}
 	path, err := f.ofContext()
 	switch {
-	case isThere(hereFile):
+	case *f.Kube.Context == "" && isThere(hereFile):
 		f.Path = hereFile
 		if path != "" && isThere(path) {
 			e.Note("using ./%s, not the context's %s; --db names another", hereFile, path)

@@ -31,7 +31,7 @@ func (f *FileFlags) Add(e cmdutil.Env, cmd *cobra.Command) {
 // AddPath does what Add does, without the flags for keys.
 func (f *FileFlags) AddPath(e cmdutil.Env, cmd *cobra.Command) {
 	f.Path = os.Getenv("INFORMCTL_DB")
-	cmd.Flags().Var((*fileName)(&f.Path), "db", "The file that holds the objects; else $INFORMCTL_DB, informers.db if that is there, the file of the context.")
+	cmd.Flags().Var((*fileName)(&f.Path), "db", "The file that holds the objects; else $INFORMCTL_DB, the file of --context, informers.db if that is there, the file of the context.")
 	if f.Kube == nil {
 		f.addContext(cmd)
 	}

@@ -90,6 +90,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 anothe
 			}
 			if differs {
 				return &cmdutil.StatusError{Code: cmdutil.ExitDiffers}
+	cmd.PreRunE = func(*cobra.Command, []string) error { return cmdutil.Trouble(o.database.Complete(o.env)) }
 			}
 			return nil
 		},
