@@ -174,7 +174,7 @@ func sortValueOf(i source.Item, p *path, obj runtime.Object) sortValue {
 		return sortValue{}
 	}
 	v := sortValue{known: true, text: values[0]}
-	if q, err := resource.ParseQuantity(v.text); err == nil {
+	if q, err := parseQuantity(v.text); err == nil {
 		v.quantity = &q
 	}
 	return v

@@ -187,7 +187,7 @@ func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []measu
 	}
 	kind := ""
 	for _, value := range values {
-		q, err := resource.ParseQuantity(value)
+		q, err := parseQuantity(value)
 		if err != nil {
 			kind = kindOf(value)
 			continue

@@ -1,6 +1,8 @@
 package selection
 
 import (
+	"errors"
+	"strconv"
 	"strings"
 
 	"gopkg.in/inf.v0"
@@ -35,6 +37,21 @@ func unitOf(value string, q resource.Quantity) unit {
 		return milli
 	}
 	return ones
+}
+
+// maxExponent is the largest decimal exponent of a number, which all digits are made of.
+const maxExponent = 30
+
+// parseQuantity returns the quantity or number that a text is. Some text in an object may
+// look like one of more digits than there is memory for, as 1e999999999: that is no number.
+func parseQuantity(text string) (resource.Quantity, error) {
+	if i := strings.LastIndexAny(text, "eE"); i >= 0 {
+		exponent, err := strconv.Atoi(text[i+1:])
+		if errors.Is(err, strconv.ErrRange) || exponent < -maxExponent || exponent > maxExponent {
+			return resource.Quantity{}, resource.ErrFormatWrong
+		}
+	}
+	return resource.ParseQuantity(text)
 }
 
 // text returns a quantity in the unit, with at most three decimals.
