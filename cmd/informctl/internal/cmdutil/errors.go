@@ -124,6 +124,18 @@ func Trouble(err error) error {
 	return &StatusError{Code: exitTrouble, Err: err}
 }
 
+// Compared returns the error of a command that looks for differences. Those that were
+// found count, too, where nobody reads them to the end.
+func Compared(differs bool, err error) error {
+	switch {
+	case differs && (err == nil || errors.Is(err, errNoReader)):
+		return &StatusError{Code: ExitDiffers}
+	case err != nil:
+		return Trouble(err)
+	}
+	return nil
+}
+
 // PointedError is an error at a position in the user's text.
 type PointedError struct {
 	Err    error

@@ -85,18 +85,12 @@ Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 anothe
 			if ctx.Err() != nil {
 				err = cmdutil.ErrInterrupted
 			}
-			if err != nil {
-				return cmdutil.Trouble(err)
-			}
-			if differs {
-				return &cmdutil.StatusError{Code: cmdutil.ExitDiffers}
-	cmd.PreRunE = func(*cobra.Command, []string) error { return cmdutil.Trouble(o.database.Complete(o.env)) }
-			}
-			return nil
+			return cmdutil.Compared(differs, err)
 		},
 	}
 	o.database.Kube = o.kube
 	o.database.Add(o.env, cmd)
+	cmd.PreRunE = func(*cobra.Command, []string) error { return cmdutil.Trouble(o.database.Complete(o.env)) }
 	o.kube.AddFlags(cmd.Flags())
 	return cmd
 }

@@ -118,13 +118,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			differs, err := run(ctx, o, args[:files])
-			if err != nil {
-				return cmdutil.Trouble(err)
-			}
-			if differs {
-				return &cmdutil.StatusError{Code: cmdutil.ExitDiffers}
-			}
-			return nil
+			return cmdutil.Compared(differs, err)
 		},
 	}
 	o.selection.AddSelectionFlags(cmd)
