@@ -39,7 +39,8 @@ func TestImportedForAnInformer(t *testing.T) {
 			scope := `"resource":"secrets","apiVersion":"v1","kind":"Secret","form":"typed","resourceVersion":"10","objects":1,"time":"` +
 				time.Now().Add(-2*time.Hour).UTC().Format(time.RFC3339) + `"}}`
 			export := filepath.Join(t.TempDir(), "export.jsonl")
-			lines := `{"informctlExport":1,` + c.header + `"following":0,"scope":{` + c.scope + scope + "\n" +
+			secrets := codec.ForKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+			lines := `{"informctlExport":1,"typeFingerprint":"` + secrets.Fingerprint() + `",` + c.header + `"following":0,"scope":{` + c.scope + scope + "\n" +
 				`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"s","namespace":"a"},"data":{"password":"REDACTED"}}` + "\n"
 			if err := os.WriteFile(export, []byte(lines), 0o600); err != nil {
 				t.Fatal(err)

@@ -69,6 +69,9 @@ type exportHeader struct {
 	Following int              `json:"following"`
 	Scope     source.ScopeInfo `json:"scope"`
 	Preceding int              `json:"preceding,omitempty"`
+	// TypeFingerprint is that of what has encoded the objects. Fields that it does not
+	// have are not in the lines.
+	TypeFingerprint string `json:"typeFingerprint,omitempty"`
 }
 
 func runExport(ctx context.Context, o *exportOptions, args []string) error {
@@ -113,6 +116,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 			header := exportHeader{
 				Export: exportFormat, Redacted: v.Info.Scope.IsSecret() && !o.showSecrets || isStripped(v.Info.TransformVersion),
 				Following: len(views) - i - 1, Preceding: i, Scope: source.DescribeScope(v.Info, o.env.Now()),
+				TypeFingerprint: v.Info.TypeFingerprint,
 			}
 			if err := json.NewEncoder(w).Encode(header); err != nil {
 				return err

@@ -42,9 +42,11 @@ func NewImportCommand(e cmdutil.Env) *cobra.Command {
 
 The file that --db names must not be there. It appears when it is whole. Its indexes
 are made anew, those of an informer's own functions when that opens it. It is as old as
-what was exported. A run resumes from its resource version, except that Secrets whose
-values were left out are listed again: they have no data then, and an informer does not
-serve them. Secrets need a key to encrypt them with. A line has at most 64 MiB.`),
+what was exported. A run resumes from its resource version, except that it lists again
+what was written with other versions of the Go types, which may lack fields, or exported
+by an informctl that did not say with which, and Secrets whose values were left out: they
+have no data then, and an informer does not serve them. Secrets need a key to encrypt
+them with. A line has at most 64 MiB.`),
 		Example: `  informctl export | informctl import - --db copy.db
   informctl import informers.jsonl --db new.db`,
 		Args: cmdutil.OneArgument("FILE"),
@@ -107,6 +109,7 @@ type importer struct {
 	header exportHeader // the last one, also while store is nil
 	store  store.Store
 	list   store.Relist
+	types  string // the fingerprint of its codec
 	decode func(line []byte) (runtime.Object, error)
 	added  int
 
@@ -232,6 +235,7 @@ func (i *importer) begin(line []byte) error {
 	if err != nil {
 		return err
 	}
+	i.types = options.Codec.Fingerprint()
 	if i.store, err = i.db.Open(scope, options); err != nil {
 		return err
 	}
@@ -334,8 +338,15 @@ func (i *importer) finish() error {
 		return fmt.Errorf("%d objects of %s, not %d: the export is not whole", i.added, want.Resource, want.Objects)
 	}
 	rv, reason := want.ResourceVersion, want.Reason
-	if i.header.Redacted {
+	// As long as these objects do not change, no watch would fill in what they lack.
+	switch {
+	case i.header.Redacted:
 		rv, reason = "", "imported "+stripped
+	case rv == "":
+	case i.header.TypeFingerprint == "":
+		rv, reason = "", "exported without the versions of the types"
+	case i.header.TypeFingerprint != i.types:
+		rv, reason = "", "exported with other versions of the types"
 	}
 	var set time.Time
 	if want.Time != nil && want.Time.Before(time.Now()) {
