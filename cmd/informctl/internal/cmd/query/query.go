@@ -123,7 +123,7 @@ custom resources are known if the file holds their definitions.`),
 }
 
 // notWatched are the flags that make no sense for what comes one by one.
-var notWatched = []string{"at", "not-older-than", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "explain"}
+var notWatched = []string{"at", "not-older-than", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "count", "explain"}
 
 // watchObjects prints what is changed, and what is there before that if initial is set.
 func watchObjects(o *selection.Options, cmd *cobra.Command, initial bool) error {
@@ -141,6 +141,9 @@ func watchObjects(o *selection.Options, cmd *cobra.Command, initial bool) error 
 func completeGroups(f *printer.Flags, cmd *cobra.Command, s *selection.Summary) error {
 	if f.Format != "" && f.Format != "table" && f.Format != "json" {
 		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
+	if f.Count {
+		return cmdutil.Usagef(cmd, "--count and %s do not go together", s.Flag())
+	}
 	}
 	return nil
 }
