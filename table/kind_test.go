@@ -9,12 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/informctl/informctl/table"
 )
@@ -147,5 +149,32 @@ func TestUnusableDefinitions(t *testing.T) {
 	}
 	if _, ok := table.OfDefinition(&unstructured.Unstructured{Object: map[string]any{"spec": "x"}}, "v1"); ok {
 		t.Error("a definition that cannot be read has columns")
+	}
+}
+
+// TestCellsHaveColumns checks that each cell has a column, but for what the server sends
+// without one, and each column a cell.
+func TestCellsHaveColumns(t *testing.T) {
+	for gvk := range scheme.Scheme.AllKnownTypes() {
+		kind, ok := table.Of(gvk)
+		if !ok {
+			continue
+		}
+		obj, err := scheme.Scheme.New(gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells, err := kind.Cells(obj, now)
+		if err != nil {
+			t.Errorf("%s: %v", gvk, err)
+			continue
+		}
+		want := len(kind.Columns())
+		if gvk == networkingv1.SchemeGroupVersion.WithKind("IPAddress") {
+			want++ // the age
+		}
+		if len(cells) != want {
+			t.Errorf("%s: %d cells, want %d", gvk, len(cells), want)
+		}
 	}
 }

@@ -55,7 +55,7 @@ func (f *Flags) Table(kind table.Kind, d source.Depth, o TableOptions) *Table {
 		t.columns = append(t.columns, metav1.TableColumnDefinition{Name: "Cluster", Type: "string"})
 	}
 	for i, c := range kind.Columns() {
-		if c.Name == "Name" {
+		if c.Name == "Name" && t.name < 0 { // a custom resource may have another one
 			t.name = i
 		}
 		t.columns = append(t.columns, metav1.TableColumnDefinition{Name: c.Name, Type: "string", Priority: c.Priority})
@@ -85,6 +85,7 @@ func (t *Table) Render(o Object) (Piece, error) {
 	if err != nil {
 		return Piece{}, err
 	}
+	cells = cells[:min(len(cells), len(t.kind.Columns()))] // those of the server may be more
 	if t.kinds && t.name >= 0 {
 		kind := o.Kind().GroupKind()
 		if u, ok := o.Object.(*unstructured.Unstructured); ok {
