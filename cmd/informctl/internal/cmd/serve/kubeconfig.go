@@ -27,7 +27,7 @@ seconds it is an error. A path is printed then, too: kubectl would take none for
 the cluster.`),
 		Example: `  informctl kubeconfig --db informers.db
   export KUBECONFIG="$(informctl kubeconfig)"`,
-		Args: cobra.NoArgs,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, answers := await(cmd.Context(), serving.RunPath(file.Path), serving.FilePath(file.Path))
 			err := e.Output(func(w io.Writer) error {

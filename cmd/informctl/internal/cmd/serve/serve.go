@@ -53,7 +53,7 @@ A file that a process holds is served as it is now, or was at that moment; infor
 		Example: `  informctl serve --db snapshot.db
   informctl serve --at 10:02
   export KUBECONFIG="$(informctl kubeconfig)"`,
-		Args: cobra.NoArgs,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(cmd); err != nil {
 				return err
