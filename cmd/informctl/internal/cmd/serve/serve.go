@@ -62,6 +62,7 @@ A file that a process holds is served as it is now, or was at that moment; infor
 		},
 	}
 	o.file.Add(e, cmd)
+	o.file.AddCluster(cmd)
 	cmd.Flags().StringVar(&o.atText, "at", "", "The moment whose state is served: a time, as 10:02, yesterday 10:02 or 2026-01-02 15:04, a duration before now, as 30m, or a resource version.")
 	cmd.Flags().BoolVar(&o.secrets, "secrets", false, "Serve Secrets, too, which the file has with a key only.")
 	cmd.Flags().IntVar(&o.port, "port", 0, "The port of the loopback to listen at; by default that of the last time, or any.")
@@ -95,6 +96,9 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	if err := source.OneCluster(db.Path, db.Scopes); err != nil {
+		return err
+	}
 	held, err := o.collections(ctx, db)
 	if err != nil {
 		return err
