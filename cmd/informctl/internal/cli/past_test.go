@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -261,5 +262,33 @@ func TestRestoreOfSeveralScopes(t *testing.T) {
 				t.Errorf("%+v, want %d, %s", got, tt.code, tt.want)
 			}
 		})
+	}
+}
+
+// TestAgesOfThen checks that the ages of a state count from its moment, and so does what
+// was changed within some time.
+func TestAgesOfThen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pod("a", "young", "web")
+	p.CreationTimestamp = metav1.NewTime(time.Now().Add(-10 * time.Minute))
+	s := openScope(t, db, store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")})
+	load(t, s, "10", p)
+	listed := time.Now()
+	apply(t, s, store.Batch{RV: "12", Changes: []store.Change{{Key: "a/young", RV: "12"}}})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{"10", listed.UTC().Format(time.RFC3339Nano)} {
+		for _, command := range []string{"query pods", "query pods --since 30m", "dump pods"} {
+			args := append(strings.Fields(command), "--no-headers", "--at", at, "--db", path)
+			got := sayAt(t.Context(), listed.Add(2*time.Hour), args...)
+			if got.Code != 0 || !strings.HasSuffix(got.Out, " 10m\n") {
+				t.Errorf("%s --at %s: exit code %d, %s%s", command, at, got.Code, got.Out, got.Err)
+			}
+		}
 	}
 }

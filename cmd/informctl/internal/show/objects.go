@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
@@ -30,8 +31,9 @@ func Objects(ctx context.Context, o *selection.Options) error {
 		return o.Env.Incomplete(failures)
 	}
 	chosen.Items = selection.WithoutNewerEvents(chosen.Items)
+	now := momentOf(o, chosen.Views)
 	m := o.Env.NewMeter("searching", "objects", len(chosen.Items))
-	result, err := o.Sieve.Sift(chosen.Items, o.Env.Now(), m.Set)
+	result, err := o.Sieve.Sift(chosen.Items, now, m.Set)
 	m.Stop()
 	if err != nil {
 		return err
@@ -67,7 +69,7 @@ func Objects(ctx context.Context, o *selection.Options) error {
 			return printGroups(w, &o.Format, s, s.Largest(result.Tallies, o.Sieve.Limit))
 		}
 		if o.Format.IsTable() {
-			return printTables(w, o, db, result.Items, chosen.Views, chosen.OfSeveral())
+			return printTables(w, o, db, result.Items, chosen.Views, chosen.OfSeveral(), now)
 		}
 		return printer.Print(w, result.Items, o.Format.Printer(o.IsOne(result.Items)))
 	})
@@ -79,4 +81,23 @@ func Objects(ctx context.Context, o *selection.Options) error {
 		return err
 	}
 	return o.Env.Incomplete(failures)
+}
+
+// momentOf returns the moment of what is printed, from which ages count. A resource version
+// is of the time of the last checkpoint up to it.
+func momentOf(o *selection.Options, views []*source.View) (last time.Time) {
+	if !o.At.Time.IsZero() {
+		return o.At.Time
+	}
+	if !o.At.IsZero() {
+		for _, v := range views {
+			if set := v.Info.Checkpoint.Time; set.After(last) {
+				last = set
+			}
+		}
+	}
+	if last.IsZero() {
+		return o.Env.Now()
+	}
+	return last
 }

@@ -17,8 +17,7 @@ import (
 )
 
 // printTables prints one table for each resource of the items, as kubectl does.
-func printTables(w io.Writer, o *selection.Options, db *source.Database, items []source.Item, views []*source.View, kinds bool) error {
-	now := o.Env.Now()
+func printTables(w io.Writer, o *selection.Options, db *source.Database, items []source.Item, views []*source.View, kinds bool, now time.Time) error {
 	for n, some := range byTable(items) {
 		if n > 0 {
 			if _, err := io.WriteString(w, "\n"); err != nil {

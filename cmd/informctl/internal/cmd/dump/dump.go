@@ -26,6 +26,7 @@ The file is not changed. One that a live process holds is read through that proc
 which goes on meanwhile: then this is no snapshot, and what is gone is left out. What
 there is no key for, or no state at the moment of --at, is an error, which ends it with 1
 when all else has been printed.
+With --at, ages count from that moment.
 How old the objects are is said on standard error, unless a process follows them.`),
 		Example: `  informctl dump --db informers.db
   informctl dump deployments.apps -n default -o yaml`,

@@ -72,6 +72,8 @@ objects of several resources into the same groups, as pods and their nodes:
 
   --group-by 'object.kind == "Node" ? object.metadata.name : object.spec.nodeName'
 
+With --at, ages and --since count from that moment.
+
 With --watch, what is there is followed by each change of what is selected, as in
 kubectl: an object as it is now, and a last time when it is deleted or no longer
 selected. watch says which of these it was. --watch-only leaves out what is there.
@@ -139,11 +141,11 @@ func watchObjects(o *selection.Options, cmd *cobra.Command, initial bool) error 
 
 // completeGroups checks that the summary supports the format.
 func completeGroups(f *printer.Flags, cmd *cobra.Command, s *selection.Summary) error {
-	if f.Format != "" && f.Format != "table" && f.Format != "json" {
-		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
 	if f.Count {
 		return cmdutil.Usagef(cmd, "--count and %s do not go together", s.Flag())
 	}
+	if f.Format != "" && f.Format != "table" && f.Format != "json" {
+		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
 	}
 	return nil
 }
