@@ -85,7 +85,7 @@ func (t *Table) Render(o Object) (Piece, error) {
 	if err != nil {
 		return Piece{}, err
 	}
-	cells = cells[:min(len(cells), len(t.kind.Columns()))] // those of the server may be more
+	cells = cells[:min(len(cells), len(t.kind.Columns()))] // the server may have more
 	if t.kinds && t.name >= 0 {
 		kind := o.Kind().GroupKind()
 		if u, ok := o.Object.(*unstructured.Unstructured); ok {

@@ -19,8 +19,8 @@ import (
 // latest of those that hold or cover an object has its state, or says that it is deleted.
 // One of metadata has the state of no object that another one holds whole.
 
-// LinkOverlaps gives each view the views of the same collection that are later, and one of
-// metadata those with whole objects, too.
+// LinkOverlaps gives each view the views of the same collection that are later, and one
+// of metadata those with whole objects, too.
 func LinkOverlaps(views []*source.View) {
 	views = slices.SortedFunc(slices.Values(views), func(a, b *source.View) int { return compareAge(b, a) })
 	for i, v := range views {

@@ -43,7 +43,8 @@ func unitOf(value string, q resource.Quantity) unit {
 const maxExponent = 30
 
 // parseQuantity returns the quantity or number that a text is. Some text in an object may
-// look like one of more digits than there is memory for, as 1e999999999: that is no number.
+// look like one of more digits than there is memory for, as 1e999999999: that is no
+// number.
 func parseQuantity(text string) (resource.Quantity, error) {
 	if i := strings.LastIndexAny(text, "eE"); i >= 0 {
 		exponent, err := strconv.Atoi(text[i+1:])

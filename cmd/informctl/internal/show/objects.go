@@ -83,8 +83,8 @@ func Objects(ctx context.Context, o *selection.Options) error {
 	return o.Env.Incomplete(failures)
 }
 
-// momentOf returns the moment of what is printed, from which ages count. A resource version
-// is of the time of the last checkpoint up to it.
+// momentOf returns the moment of what is printed, from which ages count. A resource
+// version is of the time of the last checkpoint up to it.
 func momentOf(o *selection.Options, views []*source.View) (last time.Time) {
 	if !o.At.Time.IsZero() {
 		return o.At.Time

@@ -92,8 +92,8 @@ type toldChange struct{ cluster, resource, namespace, name, uid, rv string }
 // maxTold is how many changes are remembered, and as many before them.
 const maxTold = 1 << 14
 
-// again reports whether another scope has told a change before, and remembers it. What one
-// of metadata has told is told again of whole objects.
+// again reports whether another scope has told a change before, and remembers it. What
+// one of metadata has told is told again of whole objects.
 func (t *toldChanges) again(c loggedChange) bool {
 	key := toldChange{c.scope.Info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name, c.UID, c.ResourceVersion}
 	by, known := t.now[key]

@@ -141,9 +141,6 @@ func watchObjects(o *selection.Options, cmd *cobra.Command, initial bool) error 
 
 // completeGroups checks that the summary supports the format.
 func completeGroups(f *printer.Flags, cmd *cobra.Command, s *selection.Summary) error {
-	if f.Count {
-		return cmdutil.Usagef(cmd, "--count and %s do not go together", s.Flag())
-	}
 	if f.Format != "" && f.Format != "table" && f.Format != "json" {
 		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
 	}
