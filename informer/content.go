@@ -47,6 +47,9 @@ func (c *content) addIndexers(indexers cache.Indexers) error {
 // write stores what the program writes through the indexer. The next process lists if the
 // server has not sent the objects since.
 func (c *content) write(s store.Store, b store.Batch) error {
+	if !c.state.Life().IsOpened() {
+		return s.Apply(b)
+	}
 	for _, change := range b.Changes {
 		key, rv := change.Key, ""
 		if m, err := meta.Accessor(change.Object); change.Object != nil && err == nil {

@@ -12,15 +12,17 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
+// inOne returns the scope of a resource of one server.
+func inOne(resource string) store.Scope { return store.Scope{Cluster: "one", Resource: resource} }
+
 // TestRewoundElsewhere has two resources of a server whose history is rewound. That of
 // one grows beyond what its informer holds before it could be noticed; the other's
 // informer notices, and both list.
 func TestRewoundElsewhere(t *testing.T) {
 	inBubble(t, func(w *world) {
 		db := w.open()
-		scope := func(resource string) store.Scope { return store.Scope{Cluster: "one", Resource: resource} }
 		var unaware *run
-		w.anotherHistory(func() { unaware = w.run(informer.Options{Backend: db, Scope: scope("configmaps")}).sync() })
+		w.anotherHistory(func() { unaware = w.run(informer.Options{Backend: db, Scope: inOne("configmaps")}).sync() })
 		waitFor(time.Hour)
 		if lists := unaware.inf.Status().ListsByReason; len(lists) != 1 {
 			t.Fatalf("the other history is noticed: %v", lists)
@@ -28,8 +30,8 @@ func TestRewoundElsewhere(t *testing.T) {
 		first := w.server
 		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
 		w.put("a", "1")
-		aware := w.run(informer.Options{Backend: db, Scope: scope("others")}).sync()
-		ofEvents := w.run(informer.Options{Backend: db, Scope: scope("events")}).sync()
+		aware := w.run(informer.Options{Backend: db, Scope: inOne("others")}).sync()
+		ofEvents := w.run(informer.Options{Backend: db, Scope: inOne("events")}).sync()
 		w.put("a", "2")
 		w.put("a", "3")
 		waitFor(time.Minute)
@@ -68,14 +70,13 @@ func TestRewoundElsewhere(t *testing.T) {
 func TestRewoundBeforeOpened(t *testing.T) {
 	inBubble(t, func(w *world) {
 		db := w.open()
-		scope := func(resource string) store.Scope { return store.Scope{Cluster: "one", Resource: resource} }
-		stored := w.run(informer.Options{Backend: db, Scope: scope("configmaps")})
+		stored := w.run(informer.Options{Backend: db, Scope: inOne("configmaps")})
 		w.anotherHistory(func() { stored.sync() })
 		stored.end()
 		first := w.server
 		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
 		w.put("a", "1")
-		aware := w.run(informer.Options{Backend: db, Scope: scope("others")}).sync()
+		aware := w.run(informer.Options{Backend: db, Scope: inOne("others")}).sync()
 		w.put("a", "2")
 		waitFor(time.Minute)
 		if err := w.server.Rewind("2"); err != nil {
@@ -88,7 +89,7 @@ func TestRewoundBeforeOpened(t *testing.T) {
 		}
 		w.server = first
 		for _, want := range []int{1, 0} { // what it has listed since needs no list
-			again := w.run(informer.Options{Backend: db, Scope: scope("configmaps")}).sync()
+			again := w.run(informer.Options{Backend: db, Scope: inOne("configmaps")}).sync()
 			waitFor(time.Minute)
 			if lists := again.inf.Status().ListsByReason; lists["history was rewound, as another resource has shown"] != want {
 				t.Errorf("it lists %v, want %d because of the other one", lists, want)
@@ -109,7 +110,7 @@ func TestAuditedElsewhere(t *testing.T) {
 	inBubble(t, func(w *world) {
 		db := w.open()
 		options := func(resource string, every time.Duration) informer.Options {
-			return informer.Options{Backend: db, AuditInterval: every, Scope: store.Scope{Cluster: "one", Resource: resource}}
+			return informer.Options{Backend: db, AuditInterval: every, Scope: inOne(resource)}
 		}
 		var unaware, audited *run
 		w.anotherHistory(func() { unaware = w.run(options("configmaps", 0)).sync() })
@@ -136,13 +137,12 @@ func TestAuditedElsewhere(t *testing.T) {
 func TestRewoundOnceElsewhere(t *testing.T) {
 	inBubble(t, func(w *world) {
 		db := w.open()
-		scope := func(resource string) store.Scope { return store.Scope{Cluster: "one", Resource: resource} }
 		w.put("a", "1")
-		other := w.run(informer.Options{Backend: db, Scope: scope("configmaps")}).sync()
+		other := w.run(informer.Options{Backend: db, Scope: inOne("configmaps")}).sync()
 		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
 		w.put("a", "1")
 		lists, _ := w.failingLists()
-		aware := w.run(informer.Options{Backend: db, Scope: scope("others")}).sync()
+		aware := w.run(informer.Options{Backend: db, Scope: inOne("others")}).sync()
 		w.put("a", "2")
 		waitFor(time.Minute)
 		lists.Store(true)

@@ -50,9 +50,8 @@ func (r run) run(ctx context.Context) {
 	parts.Go(func() { r.state.NoticeLosses(ctx, opened) })
 	parts.Go(func() { r.audit(ctx, opened, pipeline) })
 	parts.Go(func() { r.mutations.Run(ctx.Done()) })
-	<-ctx.Done()
-	leave()
 	<-r.ending
+	leave()
 	parts.Wait()
 	if err := opened.Close(); err != nil {
 		logger.Error(err, "Last changes could not be written")
@@ -93,7 +92,6 @@ func (r run) find(ctx context.Context) found {
 func (r run) refuse(ctx context.Context, why error) {
 	klog.FromContext(ctx).Error(why, "Informer does not run, it could not be persisted", "type", fmt.Sprintf("%T", r.example))
 	r.opener.refuse(why, false)
-	<-ctx.Done()
 	<-r.ending
 	r.release()
 }

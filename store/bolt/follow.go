@@ -9,7 +9,6 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -151,7 +150,7 @@ func (s *scopeStore) readLog(from uint64, lineage string, all bool, ahead *chang
 		return err
 	})
 	if !all {
-		err = cut(err)
+		err = changelog.Cut(err)
 	}
 	return part, err
 }
@@ -203,14 +202,5 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 		}
 		return err
 	})
-	return state, cut(err)
-}
-
-// cut is changelog.Cut, but for an error that says nothing of the log: a file without a
-// handle is opened again by the next write.
-func cut(err error) error {
-	if errors.Is(err, boltfile.ErrNoHandle) {
-		return err
-	}
-	return changelog.Cut(err)
+	return state, changelog.Cut(err)
 }

@@ -34,10 +34,9 @@ type relist struct {
 	wrote   bool // something was or may have been written
 
 	// scopeStore.mu protects the fields below.
-	whole   bool             // the whole list was loaded
-	left    []*overlay.Entry // what is left to the committer when the list is applied
-	written bool             // the file has what is left, too
-	lost    error            // what was written is lost
+	whole bool             // the whole list was loaded
+	left  []*overlay.Entry // what is left to the committer when the list is applied
+	lost  error            // what was written is lost
 }
 
 // loading is the list that is going on.
@@ -291,9 +290,9 @@ func (r *relist) LoadRest(entries []*overlay.Entry, isAll bool) error {
 	}
 	r.whole = true
 	if again || err != nil {
-		r.left, r.written = entries, err == nil
+		r.left = entries
 		for _, e := range entries {
-			e.InFile = r.written
+			e.InFile = err == nil
 		}
 	}
 	added := s.indexes != r.indexes
@@ -307,7 +306,6 @@ func (r *relist) LoadRest(entries []*overlay.Entry, isAll bool) error {
 // loadedList is what is left to do when a first list is applied.
 type loadedList struct {
 	left    []*overlay.Entry // to the committer
-	written bool             // the file has what is left, too
 	gone    []*overlay.Entry // of the former content, each as an entry that departs
 	dropped int              // objects that are gone and exceed the bound of the log
 }
@@ -321,7 +319,7 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 	if r == nil {
 		return l, nil
 	}
-	if l.left, l.written, err = r.leftEntries(); err != nil {
+	if l.left, err = r.leftEntries(); err != nil {
 		return l, err
 	}
 	if l.gone, l.dropped, err = r.departedFromFormer(l.left); err != nil {
@@ -333,14 +331,13 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 }
 
 // leftEntries returns what a first list has left to the committer, with the values of all
-// indexers, and whether the file has it, too. The caller must hold writerMu.
-func (r *relist) leftEntries() (left []*overlay.Entry, written bool, err error) {
+// indexers. The caller must hold writerMu.
+func (r *relist) leftEntries() ([]*overlay.Entry, error) {
 	r.s.mu.Lock()
-	left, written = r.left, r.written
-	indexes := r.s.indexes
+	left, indexes := r.left, r.s.indexes
 	r.s.mu.Unlock()
 	if indexes == r.indexes {
-		return left, written, nil
+		return left, nil
 	}
 	for i, e := range left {
 		if e.Head == nil || e.Indexes == indexes {
@@ -348,12 +345,13 @@ func (r *relist) leftEntries() (left []*overlay.Entry, written bool, err error) 
 		}
 		again, err := r.s.codec.PrepareEntry(indexes, r.s.codec.Pending(e))
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		again.Object, again.Encoded = nil, store.Entry{}
+		again.InFile = e.InFile // an indexer that was added has no entries in the file
 		left[i] = again
 	}
-	return left, written, nil
+	return left, nil
 }
 
 // indexAgain computes the entries of indexers that were added during the load, from all

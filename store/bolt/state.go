@@ -152,7 +152,7 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 		beside.Scan(func(e *overlay.Entry) bool { s.indexing.applied(e); return true })
 		for _, e := range l.left {
 			if !beside.Has(e.Key) {
-				s.appliedEntry(e, true, l.written)
+				s.appliedEntry(e, true, e.InFile)
 			}
 		}
 		if r := s.loading.listed(); r != nil {

@@ -29,14 +29,12 @@ func LinkOverlaps(views []*source.View) {
 			case w.Info.Scope.Resource != v.Info.Scope.Resource || w.Info.Scope.Cluster != v.Info.Scope.Cluster:
 			case n < i:
 				v.Later = append(v.Later, w)
-			case isMetadata(v) && !isMetadata(w):
+			case !v.IsWhole() && w.IsWhole():
 				v.Whole = append(v.Whole, w)
 			}
 		}
 	}
 }
-
-func isMetadata(v *source.View) bool { return v.Info.Scope.Form == store.Metadata }
 
 // compareAge orders views by their resource versions, those without one first. No two are
 // equal.
@@ -77,7 +75,7 @@ func Latest(v *source.View, keys []string) (here, held, gone []string, err error
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if isMetadata(later) && !isMetadata(v) {
+		if !later.IsWhole() && v.IsWhole() {
 			there = nil // of which it has less
 		}
 		held, gone = append(held, there...), append(gone, covered...)

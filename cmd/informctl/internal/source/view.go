@@ -25,6 +25,9 @@ type View struct {
 	ofFile      bool        // no process changes what is read
 }
 
+// IsWhole reports whether a view has whole objects, and not only their metadata.
+func (v *View) IsWhole() bool { return v.Info.Scope.Form != store.Metadata }
+
 // Search says how objects of a scope were found, for --explain.
 type Search struct {
 	By                     []string // the indexes that were used

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -43,9 +44,10 @@ func (r *Reader) MarkAt(p store.Place, readable bool) (m store.Mark, inside bool
 }
 
 // Cut turns damage in the log into store.ErrTrimmed: the log ends there for a caller
-// that comes from before, and no relist can mend it.
+// that comes from before, and no relist can mend it. A file without a handle says nothing
+// of the log.
 func Cut(err error) error {
-	if errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrTrimmed) {
+	if boltfile.IsDamage(err) && !errors.Is(err, store.ErrTrimmed) {
 		return fmt.Errorf("%w: %w", store.ErrTrimmed, err)
 	}
 	return err

@@ -21,6 +21,29 @@ type provider struct {
 
 func (p provider) Keys(context.Context) ([]codec.Key, error) { return p.keys, p.err }
 
+// persisted writes a keyring to a file and returns what the file has of it.
+func persisted(t *testing.T, ring *seal.Keyring) (stored *seal.Stored) {
+	t.Helper()
+	db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, &bbolt.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	err = db.Update(func(tx *bbolt.Tx) (err error) {
+		if _, err = tx.CreateBucket([]byte("meta")); err == nil {
+			err = ring.Persist(tx)
+		}
+		if err == nil {
+			stored, err = seal.Read(tx)
+		}
+		return err
+	})
+	if err != nil || stored == nil {
+		t.Fatalf("stored %v: %v", stored, err)
+	}
+	return stored
+}
+
 // TestKeys checks what Load returns for each state of the provider and of the file, and
 // that a keyring that an earlier key has opened is to be written once.
 func TestKeys(t *testing.T) {
@@ -42,24 +65,7 @@ func TestKeys(t *testing.T) {
 	if err != nil || k.Loaded() != ring || k.Dirty() != nil {
 		t.Fatalf("a new keyring: %v", err)
 	}
-	db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, &bbolt.Options{NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	var stored *seal.Stored
-	err = db.Update(func(tx *bbolt.Tx) (err error) {
-		if _, err = tx.CreateBucket([]byte("meta")); err == nil {
-			err = ring.Persist(tx)
-		}
-		if err == nil {
-			stored, err = seal.Read(tx)
-		}
-		return err
-	})
-	if err != nil || stored == nil {
-		t.Fatalf("stored %v: %v", stored, err)
-	}
+	stored := persisted(t, ring)
 	for name, test := range map[string]struct {
 		keys  []codec.Key
 		want  error
@@ -105,24 +111,7 @@ func TestForget(t *testing.T) {
 			t.Errorf("%q, %v, want %q", got, err, want)
 		}
 	}
-	var stored *seal.Stored
-	db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, &bbolt.Options{NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if err := db.Update(func(tx *bbolt.Tx) (err error) {
-		if _, err = tx.CreateBucket([]byte("meta")); err == nil {
-			err = ring.Persist(tx)
-		}
-		if err == nil {
-			stored, err = seal.Read(tx)
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if s, err = seal.For(seal.Open(stored, []codec.Key{user}, seal.DefaultBudget), "scope"); err != nil {
+	if s, err = seal.For(seal.Open(persisted(t, ring), []codec.Key{user}, seal.DefaultBudget), "scope"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.AppendPayload(nil, seal.InScope, "a/b", before); err == nil {

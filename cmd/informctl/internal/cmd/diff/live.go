@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -56,7 +55,15 @@ func (d *differ) withServer(ctx context.Context, path string, chosen selection.C
 		}
 	}
 	// What the server has of an object is what the first scope asks for.
-	slices.SortStableFunc(views, func(a, b *source.View) int { return cmp.Compare(formOrder(a), formOrder(b)) })
+	slices.SortStableFunc(views, func(a, b *source.View) int {
+		switch {
+		case a.IsWhole() == b.IsWhole():
+			return 0
+		case a.IsWhole():
+			return -1
+		}
+		return 1
+	})
 	srv, err := cluster.NewServer(config)
 	if err != nil {
 		return err
@@ -115,14 +122,6 @@ func (d *differ) withServer(ctx context.Context, path string, chosen selection.C
 		}
 	}
 	return nil
-}
-
-// formOrder puts scopes of metadata behind those of whole objects.
-func formOrder(v *source.View) int {
-	if v.Info.Scope.Form == store.Metadata {
-		return 1
-	}
-	return 0
 }
 
 // listed is an object of the server and the item of the file if it exists there.

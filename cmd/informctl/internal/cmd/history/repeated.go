@@ -8,7 +8,6 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
-	"github.com/informctl/informctl/store"
 )
 
 // Several scopes may log one change of an object: namespaces, selectors, forms. Where one
@@ -53,8 +52,8 @@ func (other *loggedChange) tells(c *loggedChange) bool {
 	if other.Resource != c.Resource {
 		return c.Resource == resources.NewerEvents
 	}
-	if other.isWhole() != c.isWhole() {
-		return other.isWhole()
+	if other.scope.IsWhole() != c.scope.IsWhole() {
+		return other.scope.IsWhole()
 	}
 	// The one of the shorter step, then one of them.
 	order, err := resourceversion.CompareResourceVersion(other.from, c.from)
@@ -63,11 +62,6 @@ func (other *loggedChange) tells(c *loggedChange) bool {
 	}
 	return cmp.Or(order, cmp.Compare(c.scope.Info.ID, other.scope.Info.ID)) > 0
 }
-
-// isWhole reports whether a change is one of whole objects, and not of their metadata.
-func (c *loggedChange) isWhole() bool { return isWhole(c.scope) }
-
-func isWhole(v *source.View) bool { return v.Info.Scope.Form != store.Metadata }
 
 // oneResource returns the resource of which an object is told.
 func oneResource(name string) string {
@@ -100,7 +94,7 @@ func (t *toldChanges) again(c loggedChange) bool {
 	if !known {
 		by, known = t.before[key]
 	}
-	if known && (isWhole(by) || !c.isWhole()) {
+	if known && (by.IsWhole() || !c.scope.IsWhole()) {
 		return by != c.scope
 	}
 	if t.now == nil || len(t.now) >= maxTold {

@@ -111,7 +111,7 @@ type turn struct {
 // isBetter reports whether a deletion is the last one of two. Of one object it is that of
 // a scope which has more than its metadata.
 func (t turn) isBetter(than turn) bool {
-	isWhole := func(t turn) bool { return t.View.Info.Scope.Form != store.Metadata && t.event.Old.IsKnown() }
+	isWhole := func(t turn) bool { return t.View.IsWhole() && t.event.Old.IsKnown() }
 	if uid := t.event.Old.Header.UID; uid == than.event.Old.Header.UID && uid != "" && isWhole(t) != isWhole(than) {
 		return isWhole(t)
 	}

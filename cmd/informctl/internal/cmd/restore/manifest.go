@@ -11,7 +11,6 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/internal/secret"
-	"github.com/informctl/informctl/store"
 )
 
 // manifest returns an object without the fields that the server sets.
@@ -22,7 +21,7 @@ func (o *options) manifest(s state) (runtime.Object, error) {
 		return nil, s.Wrap(err)
 	case obj == nil:
 		return nil, fmt.Errorf("%s was deleted meanwhile", title(s.Item))
-	case s.View.Info.Scope.Form == store.Metadata:
+	case !s.View.IsWhole():
 		return nil, fmt.Errorf("%s: only its metadata is stored", title(s.Item))
 	case !o.selection.ShowSecrets && secret.Is(s.View.Info.Scope, obj):
 		return nil, fmt.Errorf("%s is a Secret, which is printed with --show-secrets", title(s.Item))
