@@ -182,23 +182,38 @@ func (v versionless) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 	return v.fake.Watch(opts)
 }
 
-// TestVersionless checks that a list follows each watch of a server without resource
-// versions: the next watch does not say what was deleted meanwhile.
+// TestVersionless checks that a list follows each watch of a server whose lists have no
+// resource version: no watch says what was deleted before it began. The resource versions
+// of its events do not change that, as no watch may resume from them.
 func TestVersionless(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{}
-		w := newWorld(t, "", fakeapi.Options{})
-		w.opts.ListerWatcher = versionless{f}
-		w.start()
-		w.wantTrace("relist: nothing stored yet", "listed 1@", "caught up")
-		f.open.Add(configMap("b"))
-		f.open.Error(&apierrors.NewInternalError(errors.New("etcd")).ErrStatus)
-		w.pass(10 * time.Second)
-		f.open.Stop()
-		w.pass(10 * time.Second)
-		const reason = "relist: the server gives no resource version to watch from"
-		w.wantTrace("added b@", reason, "listed 1@", reason, "listed 1@")
-	})
+	at := func(rv string) *v1.ConfigMap {
+		cm := configMap("b")
+		cm.ResourceVersion = rv
+		return cm
+	}
+	for name, test := range map[string]struct {
+		rv      string
+		noProbe bool
+	}{"events without": {}, "events with one": {rv: "7"}, "events with one, no probes": {rv: "7", noProbe: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{}
+				w := newWorld(t, "", fakeapi.Options{})
+				w.opts.ListerWatcher, w.opts.NoProbe = versionless{f}, test.noProbe
+				w.start()
+				w.wantTrace("relist: nothing stored yet", "listed 1@", "caught up")
+				f.open.Add(at(test.rv))
+				f.open.Modify(at(test.rv))
+				f.open.Action(watch.Bookmark, at(test.rv))
+				f.open.Error(&apierrors.NewInternalError(errors.New("etcd")).ErrStatus)
+				w.pass(10 * time.Second)
+				f.open.Stop()
+				w.pass(10 * time.Second)
+				const reason = "relist: the server gives no resource version to watch from"
+				w.wantTrace("added b@", "updated b@", "bookmark ", reason, "listed 1@", reason, "listed 1@")
+			})
+		})
+	}
 }
 
 // TestFirstWatchIsStopped checks that the first watch of a fake is stopped if the sink

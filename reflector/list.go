@@ -111,7 +111,7 @@ func (r *Reflector) list(ctx context.Context) error {
 
 // keep tells the sink that it is still complete up to the held resource version.
 func (r *Reflector) keep(ctx context.Context) error {
-	if r.unordered || r.held == "" || r.held == "0" {
+	if r.unordered || isNone(r.held) {
 		return nil
 	}
 	return r.opts.Sink.Bookmark(ctx, r.held)

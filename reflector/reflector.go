@@ -300,7 +300,7 @@ func (r *Reflector) step(ctx context.Context) error {
 		r.relistFor(ctx, reason)
 	default:
 	}
-	if r.next == toProbe && (r.opts.NoProbe || r.isWatchedFake()) {
+	if r.next == toProbe && (r.opts.NoProbe && !isNone(r.held) || r.isWatchedFake()) {
 		r.next = toWatch
 	}
 	if r.next == toWatch || r.next == toUnprobedWatch || r.next == toFirstWatch {

@@ -195,14 +195,12 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	rv := accessor.GetResourceVersion()
-	// A watch without a resource version starts with the present state, in no order: a
-	// watch must not resume from any of those resource versions.
-	if e.Type == watch.Added && (r.held == "" || r.held == "0") {
-		rv = ""
-	}
+	// A watch without a resource version starts with the present state, in no order, and
+	// never tells what was deleted before it began: no later watch may continue from it.
+	fromNone := isNone(r.held) && (!r.fake || e.Type == watch.Added)
 	upTo := rv
 	lower := isLower(rv, r.held)
-	if lower || r.unordered {
+	if lower || r.unordered || fromNone {
 		upTo = "" // the stream is not known to be complete up to rv
 	}
 	if e.Type == watch.Bookmark {
@@ -221,7 +219,9 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 	switch {
 	case lower:
 		return r.doubt(ctx, rv)
-	case rv != "":
+	case fromNone && !r.fake:
+		r.received(rv)
+	case rv != "" && !fromNone:
 		r.hold(rv)
 	}
 	if r.now == "" {
