@@ -50,10 +50,10 @@ func TestWritesThroughIndexer(t *testing.T) {
 			return x.Delete(object("a", "", ""))
 		}, 0},
 		"what an update returned": {func(w *world, x cache.Indexer) error {
-			w.server.Hold()
-			rv := w.put("a", "2")
-			err := x.Update(object("a", "2", rv))
-			w.server.Release()
+			w.server.Slow(time.Second)
+			err := x.Update(object("a", "2", w.put("a", "2")))
+			waitFor(2 * time.Second)
+			w.server.Slow(0)
 			return err
 		}, 0},
 	} {
@@ -105,6 +105,35 @@ func TestWrittenWhileCatchingUp(t *testing.T) {
 		if last := told[len(told)-1]; !strings.HasSuffix(last, "a@4=3") {
 			t.Errorf("handlers were told %q", told)
 		}
+		w.sameAsServer(r.inf.GetStore().List())
+		r.end()
+	})
+}
+
+// TestWrittenBeforeListed writes through the indexer while the server fails the first
+// list. What is stored then is no list, in no process.
+func TestWrittenBeforeListed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.server.Down()
+		r := w.run(informer.Options{})
+		waitFor(10 * time.Second)
+		for range 2 {
+			err := r.inf.GetIndexer().Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mine"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			commit()
+			r.end()
+			l := &log{}
+			r = w.run(informer.Options{SyncWhen: informer.Loaded}, handle(w, l))
+			waitFor(10 * time.Second)
+			if r.inf.HasSynced() {
+				t.Fatal("synced, and the server was never listed")
+			}
+		}
+		w.server.Up()
+		r.sync()
 		w.sameAsServer(r.inf.GetStore().List())
 		r.end()
 	})

@@ -136,7 +136,7 @@ func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.
 	})
 	r.pipeline = p
 	cp := opened.Checkpoint()
-	if warm = cp.RV != "" || opened.Len() > 0; warm {
+	if warm = cp.RV != "" || opened.Len() > 0 && cp.Reason != heal.WrittenUnlisted; warm {
 		klog.FromContext(ctx).Info("Loaded", "objects", opened.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 	}
 	r.state.Open(ctx, heal.Opened{

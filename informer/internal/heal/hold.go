@@ -45,6 +45,9 @@ func (h *hold) why() string {
 // hold.written.
 const writtenByProgram = "the program has written objects that the server has not sent"
 
+// WrittenUnlisted is the same, for a store that has never held a whole list.
+const WrittenUnlisted = "the program has written objects before the first list"
+
 // reject notes why an object with a key cannot be stored or, without a key, why changes
 // are missing.
 func (h *hold) reject(ctx context.Context, key string, cause error) {

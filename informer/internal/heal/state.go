@@ -102,6 +102,9 @@ func (s *State) Written(key, rv string) (reason string) {
 		return ""
 	}
 	s.hold.written.Insert(key)
+	if s.life.phase == Loading {
+		return WrittenUnlisted
+	}
 	return writtenByProgram
 }
 
