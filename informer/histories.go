@@ -1,9 +1,14 @@
 package informer
 
 import (
+	"context"
+	"errors"
 	"reflect"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer/internal/ingest"
 	"github.com/informctl/informctl/reflector"
@@ -37,15 +42,30 @@ func historyOf(backend store.Backend, scope store.Scope) history {
 
 // histories has the informers that run.
 var histories = struct {
-	mu sync.Mutex // protects of
+	mu sync.Mutex // protects of, and the fields of each sharing and member
 	of map[history]*sharing
 }{of: map[history]*sharing{}}
 
-// sharing are the informers of one history.
+// sharing are the informers of one history that run.
 type sharing struct {
-	informers map[*ingest.Pipeline]time.Time // when each was last part of a rewind
-	rewound   time.Time                      // when the last rewind was found
+	members map[*ingest.Pipeline]*member
+	noted   time.Time // when a rewind was last noted for scopes whose informers do not run
+
+	// ledger serializes what becomes of the ledger's rewinds. It is locked before
+	// histories.mu.
+	ledger sync.Mutex
 }
+
+// member is an informer of a sharing.
+type member struct {
+	id      string    // of its scope
+	rewound time.Time // when it last was part of a rewind
+}
+
+// rewinds is the name of the ledger's values whose keys are the ids of scopes that belong
+// to a history that is no more, as the informer of another scope has found. An id is
+// taken out as soon as its scope says the same.
+const rewinds = "rewinds"
 
 // isShared reports whether it is known which informers have the same history: without a
 // backend, or with one that cannot be compared, it is not.
@@ -53,31 +73,55 @@ func (h history) isShared() bool {
 	return h.backend != nil && reflect.TypeOf(h.backend).Comparable()
 }
 
-// join adds an informer, whose store is as of a time, until leave is called. If a rewind
-// was found since that time, it lists.
-func (h history) join(p *ingest.Pipeline, stored time.Time) (leave func()) {
+// join adds the informer of a scope until leave is called. If another one has found a
+// rewind since the scope was stored, it lists.
+func (h history) join(ctx context.Context, p *ingest.Pipeline, id string) (leave func()) {
 	if !h.isShared() {
 		return func() {}
 	}
+	m := &member{id: id}
 	histories.mu.Lock()
-	defer histories.mu.Unlock()
 	with := histories.of[h]
 	if with == nil {
-		with = &sharing{informers: map[*ingest.Pipeline]time.Time{}}
+		with = &sharing{members: map[*ingest.Pipeline]*member{}}
 		histories.of[h] = with
 	}
-	with.informers[p] = time.Time{}
-	if stored.Before(with.rewound) {
-		with.informers[p] = with.rewound
-		rewind(p)
+	with.members[p] = m
+	histories.mu.Unlock()
+	with.ledger.Lock()
+	defer with.ledger.Unlock()
+	if l, ok := h.backend.(store.Ledger); ok {
+		noted, err := l.Ledger(ctx, rewinds)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "It is not known whether another resource has shown a rewind of history")
+		}
+		if _, is := noted[id]; is && m.joins(time.Now()) {
+			rewind(p)
+		}
 	}
 	return func() {
 		histories.mu.Lock()
 		defer histories.mu.Unlock()
-		if delete(with.informers, p); len(with.informers) == 0 {
+		if delete(with.members, p); len(with.members) == 0 {
 			delete(histories.of, h)
 		}
 	}
+}
+
+// joins notes that the informer is part of a rewind that was found now. It reports
+// whether that is news.
+func (m *member) joins(now time.Time) bool {
+	histories.mu.Lock()
+	defer histories.mu.Unlock()
+	return m.joinsLocked(now)
+}
+
+func (m *member) joinsLocked(now time.Time) bool {
+	if now.Sub(m.rewound) < rewoundOnce {
+		return false
+	}
+	m.rewound = now
+	return true
 }
 
 // rewind has an informer list, because another one has found a rewind.
@@ -86,22 +130,63 @@ func rewind(p *ingest.Pipeline) {
 	p.Reflector().Relist(rewoundElsewhere)
 }
 
-// rewound has the others list, because one of them has found that history was rewound.
-func (h history) rewound(by *ingest.Pipeline) {
+// rewound is called when an informer lists because history was rewound, and its scope
+// says so. If the informer has found that, the others list, too: those that run at once,
+// and the others when their scopes are opened, in this process or a later one.
+func (h history) rewound(ctx context.Context, by *ingest.Pipeline, found bool) {
 	if !h.isShared() {
 		return
 	}
-	now := time.Now()
 	histories.mu.Lock()
-	defer histories.mu.Unlock()
 	with := histories.of[h]
+	histories.mu.Unlock()
 	if with == nil {
 		return
 	}
-	with.rewound = now
-	for p, at := range with.informers {
-		if with.informers[p] = now; p != by && now.Sub(at) >= rewoundOnce {
+	with.ledger.Lock()
+	defer with.ledger.Unlock()
+	changes, known := with.rewound(by, found)
+	l, ok := h.backend.(store.Ledger)
+	if !ok {
+		return
+	}
+	var infos []store.Info
+	var err error
+	if known != nil {
+		infos, err = h.backend.Scopes()
+	}
+	for _, info := range infos {
+		if historyOf(h.backend, info.Scope) == h && !known.Has(info.ID) {
+			changes[info.ID] = []byte(rewoundElsewhere)
+		}
+	}
+	if err = errors.Join(err, l.SetLedger(ctx, rewinds, changes)); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "The rewind of history could not be noted for other resources: after a crash they may resume in it")
+	}
+}
+
+// rewound has the other informers list if one has found a rewind. It returns what changes
+// in the ledger for the scopes of those that run, and the ids of these; nil if the ledger
+// has the rewind for the other scopes.
+func (s *sharing) rewound(by *ingest.Pipeline, found bool) (changes map[string][]byte, known sets.Set[string]) {
+	now := time.Now()
+	changes = map[string][]byte{}
+	histories.mu.Lock()
+	defer histories.mu.Unlock()
+	if found && now.Sub(s.noted) >= rewoundOnce {
+		s.noted, known = now, sets.New[string]()
+	}
+	for p, m := range s.members {
+		if known != nil {
+			known.Insert(m.id)
+		}
+		switch {
+		case p == by:
+			m.rewound, changes[m.id] = now, nil
+		case found && m.joinsLocked(now):
+			changes[m.id] = []byte(rewoundElsewhere)
 			rewind(p)
 		}
 	}
+	return changes, known
 }

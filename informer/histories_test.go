@@ -66,42 +66,58 @@ func TestRewoundElsewhere(t *testing.T) {
 }
 
 // TestRewoundBeforeOpened has a rewind that one informer finds while another one, which
-// holds what was before, does not run. That lists when it runs again.
+// holds what was before, does not run. That lists when it runs again, in the same process
+// or in a later one.
 func TestRewoundBeforeOpened(t *testing.T) {
-	inBubble(t, func(w *world) {
-		db := w.open()
-		stored := w.run(informer.Options{Backend: db, Scope: inOne("configmaps")})
-		w.anotherHistory(func() { stored.sync() })
-		stored.end()
-		first := w.server
-		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
-		w.put("a", "1")
-		aware := w.run(informer.Options{Backend: db, Scope: inOne("others")}).sync()
-		w.put("a", "2")
-		waitFor(time.Minute)
-		if err := w.server.Rewind("2"); err != nil {
-			t.Fatal(err)
-		}
-		w.server.CloseWatches()
-		waitFor(10 * time.Minute)
-		if lists := aware.inf.Status().ListsByReason; lists["history was rewound"] != 1 {
-			t.Fatalf("the rewind is not noticed: %v", lists)
-		}
-		w.server = first
-		for _, want := range []int{1, 0} { // what it has listed since needs no list
-			again := w.run(informer.Options{Backend: db, Scope: inOne("configmaps")}).sync()
-			waitFor(time.Minute)
-			if lists := again.inf.Status().ListsByReason; lists["history was rewound, as another resource has shown"] != want {
-				t.Errorf("it lists %v, want %d because of the other one", lists, want)
-			}
-			w.sameAsServer(again.inf.GetStore().List())
-			again.end()
-		}
-		aware.end()
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	for name, ends := range map[string]bool{"one process": false, "the next process": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				db := w.open()
+				stored := w.run(informer.Options{Backend: db, Scope: inOne("configmaps")})
+				w.anotherHistory(func() { stored.sync() })
+				stored.end()
+				first := w.server
+				w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+				w.put("a", "1")
+				aware := w.run(informer.Options{Backend: db, Scope: inOne("others")}).sync()
+				w.put("a", "2")
+				waitFor(time.Minute)
+				if err := w.server.Rewind("2"); err != nil {
+					t.Fatal(err)
+				}
+				w.server.CloseWatches()
+				waitFor(10 * time.Minute)
+				if lists := aware.inf.Status().ListsByReason; lists["history was rewound"] != 1 {
+					t.Fatalf("the rewind is not noticed: %v", lists)
+				}
+				if ends {
+					aware.end()
+					if err := db.Close(); err != nil {
+						t.Fatal(err)
+					}
+					db = w.open()
+					aware = w.run(informer.Options{Backend: db, Scope: inOne("others")}).sync()
+					if lists := aware.inf.Status().ListsByReason; len(lists) != 0 {
+						t.Errorf("who has found it lists again: %v", lists)
+					}
+				}
+				w.server = first
+				for _, want := range []int{1, 0} { // what it has listed since needs no list
+					again := w.run(informer.Options{Backend: db, Scope: inOne("configmaps")}).sync()
+					waitFor(time.Minute)
+					if lists := again.inf.Status().ListsByReason; lists["history was rewound, as another resource has shown"] != want {
+						t.Errorf("it lists %v, want %d because of the other one", lists, want)
+					}
+					w.sameAsServer(again.inf.GetStore().List())
+					again.end()
+				}
+				aware.end()
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // TestAuditedElsewhere has two resources of a server whose history is another one. An

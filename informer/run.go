@@ -40,10 +40,9 @@ func (r run) run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, logger)
 	r.content.opening.Lock() // AddIndexers waits until the store is opened
 	opened := r.opener.open(ctx, f, r.transform, r.content.present().Indexers())
-	stored := opened.Checkpoint().Time
 	pipeline := r.start(ctx, opened, f.verifier)
 	r.content.opening.Unlock()
-	leave := r.history().join(pipeline, stored)
+	leave := r.history().join(ctx, pipeline, r.Scope().ID())
 	var parts sync.WaitGroup // each ends when ctx does
 	parts.Go(func() { pipeline.Run(ctx) })
 	parts.Go(func() { r.hub.RunResyncs(ctx) })
@@ -132,7 +131,7 @@ func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.
 		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: verifier,
 		NoProbe: r.opts.NoProbe, NotifyUnchanged: r.opts.NotifyUnchanged,
 		Metrics: r.metrics, OnError: r.onError, Applied: r.rememberRV,
-		Rewound: func() { r.history().rewound(p) },
+		Rewound: func(ctx context.Context, found bool) { r.history().rewound(ctx, p, found) },
 	})
 	r.pipeline = p
 	cp := opened.Checkpoint()

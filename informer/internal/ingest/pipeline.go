@@ -41,9 +41,9 @@ type Options struct {
 	NotifyUnchanged bool // resync all handlers after a list
 	Metrics         *Metrics
 	OnError         func(context.Context, error) // see reflector.Options.OnError
-	// Rewound is called when a list begins because this informer has found that history
-	// was rewound.
-	Rewound func()
+	// Rewound is called when a list begins because history was rewound, after the store
+	// has noted that. found says that this informer has found it, and no other.
+	Rewound func(ctx context.Context, found bool)
 	// Applied is called after each batch that was stored, with the Hub's lock held.
 	Applied func()
 }

@@ -126,10 +126,9 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	if was := p.store.Checkpoint().Reason; was == cluster.ForeignContent {
 		noted = was // until the right cluster is listed: the next process drops it
 	}
+	isNew := false
 	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted) {
-		if (reason == reflector.Rewound || other == historyIsOther) && p.opts.Rewound != nil {
-			p.opts.Rewound()
-		}
+		isNew = true
 		// Places in the log belong to the other history from here on; after a list that
 		// failed they do already. A store that refuses this has lost its log already, or
 		// is closed.
@@ -139,6 +138,9 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 		if err := p.invalidate(ctx, noted); err != nil {
 			return nil, err
 		}
+	}
+	if isNew && p.opts.Rewound != nil {
+		p.opts.Rewound(ctx, reason == reflector.Rewound || other == historyIsOther)
 	}
 	p.wire.tap.Begin()
 	r, err := p.store.Relist()
