@@ -32,7 +32,15 @@ func (h typeHash) add(t reflect.Type) {
 	h.seen[t] = len(h.seen)
 	h.put("type %q %q %s", t.PkgPath(), t.Name(), t.Kind())
 	if t.Kind() != reflect.Interface {
-		h.put(" json %t text %t", implements(t, marshalerType), implements(t, textMarshalerType))
+		json, text := implements(t, marshalerType), implements(t, textMarshalerType)
+		h.put(" json %t text %t", json, text)
+		// ownForm takes a type that does only one of the two by its fields.
+		if json != implements(t, unmarshalerType) {
+			h.put(" half json")
+		}
+		if text != implements(t, textUnmarshalType) {
+			h.put(" half text")
+		}
 	}
 	h.put("\n")
 	switch t.Kind() {

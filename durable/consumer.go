@@ -106,7 +106,7 @@ type Consumer struct {
 	invalid string    // why no place is valid
 	// unwritten is set while CommitFirst waits in vain
 	unwritten bool
-	frozen    bool              // places do not move: something could not be recorded
+	frozen    bool              // places do not move: see freezeLocked
 	losses    uint64            // of the ledger, when it was last written whole
 	whole     bool              // the next commit writes it whole
 	scopes    map[string]*scope // by ID, also those without a handler
@@ -258,7 +258,7 @@ func (c *Consumer) load(ctx context.Context) error {
 		}
 	}
 	for _, s := range c.scopes {
-		s.sweepAnew(known.Revision)
+		c.sweepAnewLocked(s, known.Revision)
 	}
 	c.term = known.Term
 	if c.phase == standby {
@@ -378,12 +378,17 @@ const owedPatience = 10 * time.Minute
 func (c *Consumer) endOwed(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.phase != active || now.Sub(c.began) < owedPatience {
+	if !c.isLongActiveLocked(now) {
 		return
 	}
 	for _, s := range c.scopes {
 		s.endOwedLocked()
 	}
+}
+
+// isLongActiveLocked reports whether no handlers of other scopes are to be expected.
+func (c *Consumer) isLongActiveLocked(now time.Time) bool {
+	return c.phase == active && now.Sub(c.began) >= owedPatience
 }
 
 // noteAllLocked notes everything that a ledger has to have, for one that was lost with
@@ -409,6 +414,10 @@ func (c *Consumer) commit(ctx context.Context) error {
 	defer c.writing.Unlock()
 	c.mu.Lock()
 	if c.phase == deposed {
+		if c.queue != nil {
+			c.queue.collectLocked(c.changed) // forgets what is done
+		}
+		clear(c.changed) // nothing is written any more
 		c.mu.Unlock()
 		return nil
 	}

@@ -22,6 +22,7 @@ type scope struct {
 	allowed int         // how many handlers may go on from there
 	why     string      // why everything is delivered; "" if it is not
 	members []*member
+	used    bool // there was a member
 	// next is the place that the ledger gets when the fences of all members are passed;
 	// nil if there is none.
 	next   *store.Place
@@ -117,7 +118,7 @@ func (h *handler) Opened(feed resume.Feed) {
 		return
 	}
 	s := c.scopes[asked.ID()]
-	s.logger = logger
+	s.logger, s.used = logger, true
 	// An informer that was made anew takes the place of one that has ended.
 	s.members = slices.DeleteFunc(s.members, func(m *member) bool { return m.feed.Ended() })
 	m := &member{feed: feed}
@@ -349,7 +350,17 @@ func (c *Consumer) loseLocked(why string) {
 	}
 }
 
-// freezeLocked keeps all places where they are until the process ends.
+// Freeze keeps all places where they are until the process ends: the next one receives
+// once more what handlers receive from now on. Call it where handlers cannot work any
+// more, for example because a context of theirs has ended and they are still called.
+// Package controllerruntime calls it when a controller ends.
+func (c *Consumer) Freeze() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.freezeLocked()
+}
+
+// freezeLocked is Freeze.
 func (c *Consumer) freezeLocked() {
 	c.frozen = true
 	for _, s := range c.scopes {

@@ -167,7 +167,7 @@ func (c *Consumer) replaceLocked(doc document) {
 	for id, s := range c.scopes {
 		known, ok := doc.Scopes[id]
 		s.known, s.allowed, s.sweep, s.next = known, known.Handlers, known.Sweep, nil
-		s.sweepAnew(doc.Revision)
+		c.sweepAnewLocked(s, doc.Revision)
 		switch {
 		case !ok:
 			c.invalidateLocked(s, noPlace)

@@ -58,7 +58,8 @@ type ScopeStatus struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Handlers        int    `json:"handlers"`
 	// Missing is the number of handlers that the place knows and that were not added yet.
-	// The place does not move until they are.
+	// The place does not move until they are. A scope for which no handler has come in ten
+	// minutes of work counts as one that the program has given up: it misses nothing.
 	Missing int `json:"missing,omitempty"`
 	// Behind is the number of commits in the log of the scope that are after the place,
 	// while a process has the Consumer.
@@ -76,10 +77,11 @@ func (c *Consumer) Status() Status {
 		Term: c.term.Number, Scopes: []ScopeStatus{},
 	}
 	for _, s := range c.scopes {
-		out.Scopes = append(out.Scopes, ScopeStatus{
-			ID: s.id, ResourceVersion: s.known.RV, Handlers: len(s.members),
-			Missing: max(s.allowed-len(s.members), 0), Behind: s.behindLocked(), Everything: s.why,
-		})
+		of := ScopeStatus{ID: s.id, ResourceVersion: s.known.RV, Handlers: len(s.members), Behind: s.behindLocked()}
+		if s.used || !c.isLongActiveLocked(time.Now()) {
+			of.Missing, of.Everything = max(s.allowed-len(s.members), 0), s.why
+		}
+		out.Scopes = append(out.Scopes, of)
 	}
 	slices.SortFunc(out.Scopes, func(a, b ScopeStatus) int { return cmp.Compare(a.ID, b.ID) })
 	if c.shared != nil && c.shared.err != nil {

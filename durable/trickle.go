@@ -12,10 +12,14 @@ type sweep struct {
 	Once  bool      `json:"once,omitempty"`  // also with Skip and All
 }
 
-// sweepAnew begins another sweep if the program was built from another revision before.
-func (s *scope) sweepAnew(before string) {
+// sweepAnewLocked begins another sweep if the program was built from another revision
+// before. That is written together with the revision: the place may not move before the
+// process ends.
+func (c *Consumer) sweepAnewLocked(s *scope, before string) {
 	if before != revision() {
 		s.sweep = sweep{Once: s.sweep.Once}
+		s.known.Sweep = s.sweep
+		c.noteLocked(s)
 	}
 }
 

@@ -117,7 +117,7 @@ func NewQueue(
 	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 		inner := inner{priorityqueue.New[reconcile.Request](name)}
 		outer := durable.WrapQueue(c, limiter, requests{}, inner)
-		return &queue{outer, outer.(prioritized)} //nolint:forcetypeassert // as WrapQueue says
+		return &queue{outer, outer.(prioritized), c} //nolint:forcetypeassert // as WrapQueue says
 	}
 }
 
@@ -143,6 +143,7 @@ type prioritized interface {
 type queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	prioritized prioritized
+	c           *durable.Consumer
 }
 
 var _ priorityqueue.PriorityQueue[reconcile.Request] = (*queue)(nil)
@@ -157,6 +158,21 @@ func (q *queue) AddWithOpts(o priorityqueue.AddOpts, items ...reconcile.Request)
 			q.prioritized.AddWithPriority(item, o.After, o.Priority)
 		}
 	}
+}
+
+// ShutDown implements workqueue.TypedInterface. The controller calls it when its context
+// ends, but its informers run on, and their handlers have that context: a map function
+// that asks the API server gets an error then, and returns no requests. So the next
+// process receives these events once more.
+func (q *queue) ShutDown() {
+	q.c.Freeze()
+	q.TypedRateLimitingInterface.ShutDown()
+}
+
+// ShutDownWithDrain implements workqueue.TypedInterface.
+func (q *queue) ShutDownWithDrain() {
+	q.c.Freeze()
+	q.TypedRateLimitingInterface.ShutDownWithDrain()
 }
 
 // GetWithPriority implements priorityqueue.PriorityQueue.

@@ -280,27 +280,35 @@ func (r *relist) load(entries []*overlay.Entry, isSmall bool) error {
 // it is, because to train one for zstd takes longer than such a list, and the committer
 // compresses it while readers read it from memory.
 func (r *relist) LoadRest(entries []*overlay.Entry, isAll bool) error {
-	s := r.s
 	err := r.load(entries, isAll)
 	again := isAll && len(entries) >= codec.MinSamples && r.packer.CanTrain()
-	s.mu.Lock()
-	if r.lost != nil {
-		defer s.mu.Unlock()
-		return r.lost
+	if err == nil && !again {
+		entries = nil
 	}
-	r.whole = true
-	if again || err != nil {
-		r.left = entries
-		for _, e := range entries {
-			e.InFile = err == nil
-		}
-	}
-	added := s.indexes != r.indexes
-	s.mu.Unlock()
+	added, lost := r.loaded(entries, err == nil)
 	if added {
 		return r.indexAgain()
 	}
-	return nil
+	return lost
+}
+
+// loaded notes that the list is whole, and what is left to the committer. It reports
+// whether indexes were added since the list began, or why the list is lost. An AddIndexes
+// that runs ends before, or knows that the list is whole.
+func (r *relist) loaded(left []*overlay.Entry, isInFile bool) (added bool, lost error) {
+	s := r.s
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.lost != nil {
+		return false, r.lost
+	}
+	r.whole, r.left = true, left
+	for _, e := range left {
+		e.InFile = isInFile
+	}
+	return s.indexes != r.indexes, nil
 }
 
 // loadedList is what is left to do when a first list is applied.

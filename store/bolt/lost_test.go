@@ -2,9 +2,11 @@ package bolt
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -170,6 +172,37 @@ func TestAddIndexersBeforeLoaded(t *testing.T) {
 	for _, name := range []string{"value", "late"} {
 		if got, err := store.Indexer(s).ByIndex(name, "1"); len(got) != 1 || err != nil {
 			t.Errorf("%s has %d objects (%v)", name, len(got), err)
+		}
+	}
+}
+
+// TestAddIndexersWhileLoaded adds an index while the last part of a list is written. It
+// has all objects, whatever comes first.
+func TestAddIndexersWhileLoaded(t *testing.T) {
+	db, first := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
+	defer func() { _ = db.Close() }()
+	c, err := codec.For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 100 {
+		scope := first.scope
+		scope.Namespace = fmt.Sprint(n)
+		opened, err := db.Open(scope, store.Options{Codec: c, Indexers: cache.Indexers{"value": byValue}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var adding sync.WaitGroup
+		var added error
+		listed := listValued(opened.(*scopeStore), "5", func() {
+			adding.Go(func() { added = store.Indexer(opened).AddIndexers(cache.Indexers{"late": byValue}) })
+		}, valued("a", "1"), valued("b", "1"))
+		adding.Wait()
+		if err := errors.Join(listed, added); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := store.Indexer(opened).ByIndex("late", "1"); len(got) != 2 || err != nil {
+			t.Fatalf("in round %d it has %d objects (%v)", n, len(got), err)
 		}
 	}
 }

@@ -88,6 +88,9 @@ func (r *Registration) replay() {
 		r.goesOn.Lost(feed{r}, err)
 		oldest = feed{r}.First()
 	default:
+		if errors.Is(err, store.ErrCorrupt) {
+			h.env.Failed(err)
+		}
 		feed{r}.Logger().Error(err, "A handler cannot go on yet, trying again", "handler", r.Name())
 		h.pause(r, retryPause)
 	}

@@ -31,13 +31,16 @@ func (h *Hub) Spill(ctx context.Context) {
 }
 
 // loadChunkLocked makes the spilled entries that come next available. It returns false if
-// they are still being written.
+// the caller has to wait: they are still being written.
 func (r *Registration) loadChunkLocked() bool {
 	loaded, err := r.waiting.Load(func(read func()) {
 		r.hub.mu.Unlock()
 		defer r.hub.mu.Lock()
 		read()
 	})
+	if r.removed || r.hub.phase == ended {
+		return true
+	}
 	if err != nil {
 		r.logger.Error(err, "What waited for a slow handler could not be read, it is told of the present state instead")
 		return r.catchUpLocked()
