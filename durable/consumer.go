@@ -202,7 +202,7 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 	if opts.Shared != nil {
 		c.shared = &sharing{Shared: opts.Shared, holder: rand.Text()}
 	} else if opts.Elected == nil {
-		c.phase = active
+		c.phase, c.began = active, time.Now()
 	}
 	if _, taken := consumers.LoadOrStore(c.id, c); taken {
 		return nil, fmt.Errorf("consumer %q: %w", name, ErrInUse)

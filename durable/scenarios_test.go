@@ -2,16 +2,21 @@ package durable_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/durable"
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/resume"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // TestHandlers checks several handlers of one scope, as of For and Owns of one kind: each
@@ -457,5 +462,97 @@ func TestReadByAnother(t *testing.T) {
 		cancel()
 		l.end()
 		w.wantDeletion("an informer without a handler has read it")
+	})
+}
+
+// TestFreeze checks that the next process receives once more what handlers have received
+// since the places were frozen, and nothing from before.
+func TestFreeze(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.consumer.Freeze()
+		w.put("b", "owner-b")
+		l.want("frozen", "owner-a", "owner-b")
+		w.pass(time.Minute)
+		l.end()
+		l = w.start(1).begin()
+		l.wantCalls("after a restart", "add b of owner-b")
+		l.end()
+	})
+}
+
+// TestGivenUp checks that a scope for which the program has no handlers any more is not
+// reported for ever.
+func TestGivenUp(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.end()
+		l = w.open()
+		inf, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{
+			Backend: l.db, Scope: store.Scope{Resource: "configmaps", Namespace: "default", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.inf = inf
+		l.addHandler(enqueue{l})
+		l.run()
+		l.begin()
+		missing := func() (n int) {
+			for _, s := range l.consumer.Status().Scopes {
+				n += s.Missing
+			}
+			return n
+		}
+		if w.pass(time.Minute); missing() != 1 {
+			t.Errorf("%d handlers are missing, want 1: it may come: %+v", missing(), l.consumer.Status())
+		}
+		if w.pass(10 * time.Minute); missing() != 0 {
+			t.Errorf("%d handlers are missing of a scope that the program has given up", missing())
+		}
+		l.end()
+	})
+}
+
+// TestSweepAnewOfStandby checks that the sweep of another revision begins anew also if a
+// standby has stored the new revision and ended.
+func TestSweepAnewOfStandby(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.opts = durable.Options{Every: time.Hour}
+		for i := range 60 {
+			w.put(fmt.Sprintf("%02d", i), "owner")
+		}
+		l := w.start(1).begin()
+		w.pass(30 * time.Minute)
+		l.end()
+		ledger := func(use func(*bolt.DB) error) {
+			db, err := bolt.Open(w.path, bolt.Options{})
+			if err == nil {
+				err = errors.Join(use(db), db.Close())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		ledger(func(db *bolt.DB) error {
+			return db.SetLedger(t.Context(), "consumer/test", map[string][]byte{"state": []byte(`{"version":"","revision":"before"}`)})
+		})
+		w.opts.Elected = make(chan struct{})
+		l = w.start(1).begin()
+		w.pass(5 * time.Second)
+		l.kill()
+		ledger(func(db *bolt.DB) error {
+			values, err := db.Ledger(t.Context(), "consumer/test")
+			for key, value := range values {
+				if strings.HasPrefix(key, "place/") && strings.Contains(string(value), `"after"`) {
+					t.Errorf("the sweep goes on: %s", value)
+				}
+			}
+			return err
+		})
 	})
 }
