@@ -177,8 +177,8 @@ func TestDiffLiveNamed(t *testing.T) {
 	}
 }
 
-// TestDiffLiveNamespace checks that the server is asked for the namespace of -n only, and
-// for all objects of kinds without namespaces.
+// TestDiffLiveNamespace checks that the server is asked for the namespace of -n only, for
+// all objects of kinds without namespaces, and for one object if there is a name.
 func TestDiffLiveNamespace(t *testing.T) {
 	pods, _ := podServer(t, "here", pod("a", "one", "web"), pod("b", "two", "web"))
 	config, err := clientcmd.BuildConfigFromFlags("", pods)
@@ -193,7 +193,7 @@ func TestDiffLiveNamespace(t *testing.T) {
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "s") { // a list
-			asked = append(asked, r.URL.Path)
+			asked = append(asked, strings.TrimSpace(r.URL.Path+" "+r.URL.Query().Get("fieldSelector")))
 		}
 		if r.URL.Path == "/api/v1/nodes" {
 			w.Header().Set("Content-Type", "application/json")
@@ -224,6 +224,13 @@ func TestDiffLiveNamespace(t *testing.T) {
 	slices.Sort(asked)
 	if diff := cmp.Diff([]string{"/api/v1/namespaces/a/nodes", "/api/v1/namespaces/a/pods", "/api/v1/nodes"}, asked); diff != "" {
 		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+	asked = nil
+	if got := say(t.Context(), "diff", path, "--live", "-n", "a", "pods/one", "--kubeconfig", kubeconfigOf(t, server)); got.Out != "+ pods a/one\n" {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff([]string{"/api/v1/namespaces/a/pods metadata.name=one"}, asked); diff != "" {
+		t.Errorf("asked for one (-want +got):\n%s", diff)
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -143,7 +145,7 @@ func (d *differ) compareListed(part []listed) error {
 	if err != nil {
 		return err
 	}
-	return d.compare(of, before, after, func(i int) (fields []objectdiff.Field, err error) {
+	return d.compare(of, before, after, func(i int) (changed []objectdiff.Field, err error) {
 		scope, a, b := of[i].View.Info.Scope, before[i], after[i]
 		if scope.Form == store.Metadata {
 			if a, err = metadataOf(a); err == nil {
@@ -151,9 +153,9 @@ func (d *differ) compareListed(part []listed) error {
 			}
 		}
 		if err == nil {
-			fields, err = d.comparison().Fields(secret.Is(scope, before[i]), a, b)
+			changed, err = d.comparison().Fields(secret.Is(scope, before[i]), a, b)
 		}
-		return fields, err
+		return changed, err
 	})
 }
 
@@ -190,6 +192,12 @@ func (d *differ) list(ctx context.Context, srv *cluster.Server, v *source.View, 
 }
 
 func (d *differ) listScope(ctx context.Context, srv *cluster.Server, v *source.View, scope store.Scope, fn func(runtime.Object) error) error {
+	// The command line has one RESOURCE/NAME, or no name.
+	names := d.o.selection.Wanted[0].Names
+	if len(names) == 1 {
+		one := fields.OneTermEqualSelector(metav1.ObjectNameField, names[0]).String()
+		scope.FieldSelector = strings.Trim(scope.FieldSelector+","+one, ",")
+	}
 	collection, err := srv.Collection(scope)
 	if err != nil {
 		return err
@@ -203,8 +211,6 @@ func (d *differ) listScope(ctx context.Context, srv *cluster.Server, v *source.V
 		if err != nil {
 			return err
 		}
-		// The command line has one RESOURCE/NAME, or no name.
-		names := d.o.selection.Wanted[0].Names
 		if !d.o.selection.Filter.IsWithin(m.GetNamespace()) || len(names) > 0 && !slices.Contains(names, m.GetName()) {
 			return nil
 		}
