@@ -505,6 +505,19 @@ func TestWatchSelection(t *testing.T) {
 	check("after a restart")
 }
 
+// TestWatchCategory checks that watch takes the names that query does: a category, and an
+// error for one that is not known.
+func TestWatchCategory(t *testing.T) {
+	p := runProcess(t, pod("a", "one", "web"))
+	w := watchFor(t, "all", "--initial", "--db", p.path, "-o", "name")
+	if got := w.next(t, 1); got != "ADDED      pod/one\n" {
+		t.Errorf("%q", got)
+	}
+	w.stop()
+	w.ends(t, 0, "")
+	watchFor(t, "toys", "--db", p.path).ends(t, 1, `unknown resource "toys"`)
+}
+
 // TestWatchSinceOfSeveral checks that watch refuses one resource version for several
 // clusters or resources, whose resource versions cannot be compared.
 func TestWatchSinceOfSeveral(t *testing.T) {

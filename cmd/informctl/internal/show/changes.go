@@ -187,9 +187,9 @@ func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, 
 	}
 	var views []watched
 	for _, want := range wanted {
-		known := false
+		known, isMeant := false, named(process, held, want.Resource)
 		for _, v := range held {
-			if want.Resource != "" && !resources.Is(v.Info.Scope, want.Resource) {
+			if !isMeant(v.Info.Scope) {
 				continue
 			}
 			known = true
@@ -209,6 +209,27 @@ func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, 
 		}
 	}
 	return views, nil
+}
+
+// named returns whether a scope has the resource that a user named, "" for all. The names
+// of custom resources and the categories are those that the file of the process has.
+func named(process *source.Process, held []*source.View, name string) func(store.Scope) bool {
+	is := func(s store.Scope) bool { return name == "" || resources.Is(s, name) }
+	if slices.ContainsFunc(held, func(v *source.View) bool { return is(v.Info.Scope) }) {
+		return is
+	}
+	db, err := source.OpenProcess(process.Ctx, process.Path, false)
+	if err != nil {
+		return is // the name is unknown then
+	}
+	defer func() { _ = db.Close() }()
+	found, err := db.Find(name)
+	if err != nil {
+		return is
+	}
+	return func(s store.Scope) bool {
+		return slices.ContainsFunc(found, func(i store.Info) bool { return i.Scope.Resource == s.Resource })
+	}
 }
 
 // follow sends the changes of a scope to changes until the context or the process ends.
