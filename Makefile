@@ -87,6 +87,10 @@ compat: ## Compile a module that imports the library with the oldest client-go i
 demo: controlplane ## Show a cold and a warm start on a real API server, and kubectl without it.
 	cd e2e && go run ./demo
 
+.PHONY: demo-postgres
+demo-postgres: controlplane ## Show two publishers, a file that follows PostgreSQL, and SQL; needs Debian's postgresql.
+	cd e2e && go run ./demo -postgres
+
 .PHONY: build
 build: ## Build bin/informctl, which is bin/kubectl-informer, too.
 	cd cmd/informctl && CGO_ENABLED=0 go build -trimpath -o ../../bin/informctl .

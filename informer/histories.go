@@ -49,7 +49,7 @@ var histories = struct {
 // sharing are the informers of one history that run.
 type sharing struct {
 	members map[*ingest.Pipeline]*member
-	noted   time.Time // when a rewind was last noted for scopes whose informers do not run
+	noted   time.Time // when a rewind was last noted for scopes that nobody has open
 
 	// ledger serializes what becomes of the ledger's rewinds. It is locked before
 	// histories.mu.

@@ -102,7 +102,7 @@ func TestRewoundBeforeOpened(t *testing.T) {
 					}
 				}
 				w.server = first
-				for _, want := range []int{1, 0} { // what it has listed since needs no list
+				for _, want := range []int{1, 0} { // what was listed since needs no list
 					again := w.run(informer.Options{Backend: db, Scope: inOne("configmaps")}).sync()
 					waitFor(time.Minute)
 					if lists := again.inf.Status().ListsByReason; lists["history was rewound, as another resource has shown"] != want {

@@ -313,7 +313,8 @@ func (h held) encode(key string, e store.Entry, show bool) (r store.Record, err 
 	if err != nil {
 		return r, fmt.Errorf("object %q: %w", key, err)
 	}
-	// To encode an object may change it (see store.Store.Encode), and handlers have it, too.
+	// To encode an object may change it (see store.Store.Encode), and handlers have it,
+	// too.
 	payload, err := c.Encode(obj.DeepCopyObject())
 	if err != nil {
 		return r, fmt.Errorf("object %q: %w", key, err)

@@ -101,7 +101,8 @@ func (o *object) message(buf *[]byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// To encode an object may change it (see store.Store.Encode), and others have it, too.
+	// To encode an object may change it (see store.Store.Encode), and others have it,
+	// too.
 	return marshal(decoded.DeepCopyObject())
 }
 

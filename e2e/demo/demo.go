@@ -65,7 +65,12 @@ type step struct {
 
 // run plays the demo. It blocks until everything is shown and stopped. If ctx ends early,
 // it returns errInterrupted.
-func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
+func run(ctx context.Context, stdout io.Writer, opts options) error {
+	return runDemo(ctx, stdout, opts, func(d *demo) error { return d.restarts(ctx) })
+}
+
+// runDemo has a demo played, and stops it.
+func runDemo(ctx context.Context, stdout io.Writer, opts options, play func(*demo) error) (err error) {
 	if opts.Pods < leastPods {
 		return fmt.Errorf("%d pods are too few, the least are %d", opts.Pods, leastPods)
 	}
@@ -81,6 +86,11 @@ func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
 		}
 		err = errors.Join(err, d.stop())
 	}()
+	return play(d)
+}
+
+// restarts shows a cold and a warm start, and what kubectl reads of the file.
+func (d *demo) restarts(ctx context.Context) error {
 	if err := d.play(ctx, d.twoStarts()); err != nil {
 		return err
 	}
@@ -99,7 +109,7 @@ func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
 	if err := d.play(ctx, []step{{"Compare each object in the file with the server's", d.compare}}); err != nil {
 		return err
 	}
-	err = d.out.print(fmt.Sprintf("\nThe file equals the server: %d pods and %d widgets, each with the same UID, resource version and JSON.\n",
+	err := d.out.print(fmt.Sprintf("\nThe file equals the server: %d pods and %d widgets, each with the same UID, resource version and JSON.\n",
 		d.equal["pods"], d.equal["widgets"]))
 	if err := errors.Join(err, d.wasWarm()); err != nil {
 		return err

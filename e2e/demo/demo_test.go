@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/informctl/informctl/postgres/pgtest"
 )
 
 // temporary sets a new directory for temporary files and checks at the end of the test
@@ -47,6 +49,33 @@ func TestDemo(t *testing.T) {
 		`(?m)^The file equals the server: 310 pods and 200 widgets, `,
 		`(?m)^NAMESPACE +NAME +READY +STATUS +RESTARTS +AGE$`,
 		`(?m)^\.\.\. 311 lines in `,
+	} {
+		if !regexp.MustCompile(want).Match(out.Bytes()) {
+			t.Errorf("the output has nothing like %s", want)
+		}
+	}
+}
+
+// TestPostgres plays the demo of PostgreSQL, in which the API server is listed once for
+// each resource although the publisher is killed.
+func TestPostgres(t *testing.T) {
+	temporary(t)
+	var out bytes.Buffer
+	err := runPostgres(t.Context(), &out, options{Pods: 300})
+	t.Logf("output:\n%s", &out)
+	if errors.Is(err, pgtest.ErrNotInstalled) {
+		t.Skipf("NOT TESTED: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`(?m)^The other publisher takes over +[0-9.]+s `,
+		`(?m)^Warm: .* no list$`,
+		`(?m)^2 +pods .* published .* 310 `,
+		`(?m)^deleted +20$`,
+		`(?m)with the server's .* equal$`,
+		`2 whole lists, one of each resource, and none after the kill\n$`,
 	} {
 		if !regexp.MustCompile(want).Match(out.Bytes()) {
 			t.Errorf("the output has nothing like %s", want)

@@ -20,6 +20,7 @@ var resources = []string{"pods", "widgets"}
 // informctl is the program. Its commands run in dir.
 type informctl struct {
 	path, dir, kubeconfig string
+	env                   []string // beside KUBECONFIG
 }
 
 // buildInformctl builds the program into dir in the same way as make build.
@@ -53,7 +54,7 @@ func outputError(err error) error {
 func (c *informctl) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.path, args...)
 	cmd.Dir = c.dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)
+	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+c.kubeconfig), c.env...)
 	return cmd
 }
 

@@ -10,6 +10,10 @@
 // end it stops the API server, and shows what kubectl reads of the file. -pods sets the
 // number of pods.
 //
+// With -postgres it starts a PostgreSQL, too, which must be installed. Two publishers
+// bring the objects there, one of them is killed, a file follows the database, and SQL
+// asks about what is and what was.
+//
 // The demo removes everything that it created, also after an error or an interrupt.
 package main
 
@@ -33,6 +37,7 @@ func main() {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	var opts options
 	flags.IntVar(&opts.Pods, "pods", 5000, "number of pods to begin with")
+	postgres := flags.Bool("postgres", false, "show publishers, a follower and SQL in PostgreSQL")
 	err := flags.Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -40,7 +45,11 @@ func main() {
 	if err != nil {
 		os.Exit(1) // flags has printed the error
 	}
-	if err := run(ctx, os.Stdout, opts); err != nil {
+	play := run
+	if *postgres {
+		play = runPostgres
+	}
+	if err := play(ctx, os.Stdout, opts); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", oneLine(err))
 		os.Exit(1)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package pgtest starts a PostgreSQL for tests.
+// Package pgtest starts a PostgreSQL for tests and for the demo.
 package pgtest
 
 import (
@@ -24,12 +24,18 @@ import (
 // allowed to create schemas.
 const DSNVariable = "INFORMCTL_POSTGRES_DSN"
 
+// ErrNotInstalled is the error of Run where there is no PostgreSQL.
+var ErrNotInstalled = errors.New("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+
 // Server is a PostgreSQL on this host. Its methods are not safe for concurrent use.
 type Server struct {
-	t    testing.TB
+	t    testing.TB // nil in a program
 	bin  string
 	dir  string
 	port int
+	// owner is who the processes belong to; nil is the present user. PostgreSQL refuses
+	// to run as root.
+	owner *syscall.Credential
 }
 
 // DSN returns the data source name of the database that tests share, which they use in
@@ -52,8 +58,7 @@ func Schema() string { return fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1))
 // PostgreSQL is not installed.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	bin, err := binaries()
-	if err != nil {
+	if _, err := binaries(); err != nil {
 		t.Skipf("NOT TESTED: %v", err)
 	}
 	// A socket's path has at most 107 bytes, which t.TempDir may exceed.
@@ -62,25 +67,44 @@ func Start(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &Server{t: t, bin: bin, dir: dir, port: freePort(t)}
-	if err := own(dir); err != nil {
+	s, err := Run(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	s.run("initdb", "--pgdata", s.data(), "--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
+	t.Cleanup(func() { s.Stop("immediate") })
+	s.t = t
+	return s
+}
+
+// Run starts a server with an empty database for a program, in a directory whose path
+// should be short: a socket's has at most 107 bytes. Up, Log and Save are for tests.
+func Run(dir string) (*Server, error) {
+	s := &Server{dir: dir}
+	var err error
+	if s.bin, err = binaries(); err != nil {
+		return nil, err
+	}
+	if s.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	if err := s.own(); err != nil {
+		return nil, err
+	}
+	if err := s.run("initdb", "--pgdata", s.data(), "--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync"); err != nil {
+		return nil, err
+	}
 	conf := fmt.Sprintf("\nport = %d\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '%s'\nfsync = on\nmax_connections = 300\nlog_min_messages = warning\n", s.port, dir)
 	f, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if _, err = f.WriteString(conf); err == nil {
 		err = f.Close()
 	}
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	s.Up()
-	t.Cleanup(func() { s.Stop("immediate") })
-	return s
+	return s, s.up()
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
@@ -96,7 +120,13 @@ func (s *Server) Port() int { return s.port }
 // Up starts the server after Stop.
 func (s *Server) Up() {
 	s.t.Helper()
-	s.run("pg_ctl", "--pgdata", s.data(), "--log", filepath.Join(s.dir, "log"), "--wait", "--timeout", "60", "start")
+	if err := s.up(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *Server) up() error {
+	return s.run("pg_ctl", "--pgdata", s.data(), "--log", filepath.Join(s.dir, "log"), "--wait", "--timeout", "60", "start")
 }
 
 // Stop stops the server, if it runs: mode is fast, or immediate, which is a crash.
@@ -131,57 +161,49 @@ func (s *Server) Save() (restore func()) {
 	return func() { copyTo(saved, s.data()) }
 }
 
-func (s *Server) run(name string, args ...string) {
-	s.t.Helper()
-	if out, err := s.command(name, args...).CombinedOutput(); err != nil {
+func (s *Server) run(name string, args ...string) error {
+	out, err := s.command(name, args...).CombinedOutput()
+	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-		s.t.Fatalf("%s: %v\n%s%s", name, err, out, log)
+		return fmt.Errorf("%s: %w\n%s%s", name, err, out, log)
 	}
+	return nil
 }
 
 func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return s.commandOf(filepath.Join(s.bin, name), args...)
 }
 
-// commandOf returns a command of the user that owns the database: PostgreSQL refuses to
-// run as root.
+// commandOf returns a command of the owner.
 func (s *Server) commandOf(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...) //nolint:gosec,noctx // of PostgreSQL; ends by itself
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
-	if os.Getuid() == 0 {
-		uid, gid, err := other()
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	if s.owner != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.owner}
 	}
 	return cmd
 }
 
-// other returns a user who is not root.
-func other() (uid, gid uint32, err error) {
+// own finds the owner and gives him the directory.
+func (s *Server) own() error {
+	if os.Getuid() != 0 {
+		return nil
+	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
 		u, err = user.Lookup("nobody")
 	}
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	id, err := strconv.ParseUint(u.Uid, 10, 32)
 	group, groupErr := strconv.ParseUint(u.Gid, 10, 32)
-	return uint32(id), uint32(group), errors.Join(err, groupErr)
-}
-
-func own(dir string) error {
-	if os.Getuid() != 0 {
-		return nil
-	}
-	uid, gid, err := other()
-	if err != nil {
+	if err := errors.Join(err, groupErr); err != nil {
 		return err
 	}
-	return os.Chown(dir, int(uid), int(gid))
+	s.owner = &syscall.Credential{Uid: uint32(id), Gid: uint32(group)}
+	return os.Chown(s.dir, int(id), int(group))
 }
 
 // binaries returns the folder of the newest PostgreSQL.
@@ -193,7 +215,7 @@ func binaries() (string, error) {
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil || len(found) == 0 {
-		return "", errors.New("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+		return "", ErrNotInstalled
 	}
 	slices.SortFunc(found, func(a, b string) int { return major(a) - major(b) })
 	return filepath.Dir(found[len(found)-1]), nil
@@ -204,12 +226,11 @@ func major(path string) int {
 	return n
 }
 
-func freePort(t testing.TB) int {
-	t.Helper()
+func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
+	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // of a TCP listener
 }
