@@ -70,6 +70,7 @@ func TestFindings(t *testing.T) {
 		"the log of a database that went back":           testTrimBack,
 		"a notification while a watch reads":             testNotifiedReader,
 		"a list of a scope that is being dropped":        testListOfDropped,
+		"a limit of time that the database sets":         testStatementTimeout,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -964,6 +965,42 @@ func testNotifiedReader(sc *scene) {
 	case <-w.wake:
 	case <-time.After(5 * time.Second):
 		sc.Error("a watch that reads is not woken by a notification: what it has just missed waits for the poll")
+	}
+}
+
+func testStatementTimeout(sc *scene) {
+	sc.list(10, object("a", 1))
+	// One connection, so that the setting is that of each statement.
+	db, err := Open(sc.Context(), sc.dsn, Options{Schema: sc.db.opts.Schema, MaxConns: 1})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.pool.Exec(sc.Context(), "SET statement_timeout = '1s'"); err != nil {
+		sc.Fatal(err)
+	}
+	sc.w.db = db
+	err = sc.w.once(sc.Context(), commit{end: sc.w.end, queue: func(b *batch, _ int64) { b.Queue("SELECT pg_sleep(1.5)") }})
+	if err != nil {
+		sc.Errorf("a commit that takes longer: %v", err)
+	}
+	// What a list reads first waits for a lock, for longer.
+	tx, err := sc.db.pool.Begin(sc.Context())
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(sc.Context())) }()
+	if _, err := tx.Exec(sc.Context(), sc.db.sql("LOCK TABLE informctl.object")); err != nil {
+		sc.Fatal(err)
+	}
+	read := make(chan error, 1)
+	l := &relist{w: sc.w, headers: map[string]header{}}
+	go func() { read <- l.readHeaders(sc.Context()) }()
+	for one[int](sc, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query_start < clock_timestamp() - interval '1500 milliseconds'") == 0 && len(read) == 0 {
+		<-time.After(time.Millisecond)
+	}
+	if err := errors.Join(tx.Rollback(sc.Context()), <-read); err != nil || len(l.headers) != 1 {
+		sc.Errorf("the read objects are %v, %v", l.headers, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -82,17 +83,23 @@ func (l *relist) again(ctx context.Context, do func() error) error {
 
 func (l *relist) readHeaders(ctx context.Context) error {
 	clear(l.headers)
-	rows, err := l.w.db.pool.Query(ctx, l.w.db.sql("SELECT key, uid, rv, hash, octet_length(data) FROM informctl.object WHERE scope = $1"), l.w.id)
-	if err != nil {
+	return pgx.BeginFunc(ctx, l.w.db.pool, func(tx pgx.Tx) error {
+		statement, args := l.w.settings(strconv.FormatInt(l.w.ttl.Milliseconds(), 10))
+		if _, err := tx.Exec(ctx, statement, args...); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, l.w.db.sql("SELECT key, uid, rv, hash, octet_length(data) FROM informctl.object WHERE scope = $1"), l.w.id)
+		if err != nil {
+			return err
+		}
+		var key []byte
+		var h header
+		_, err = pgx.ForEachRow(rows, []any{&key, &h.uid, &h.rv, &h.hash, &h.size}, func() error {
+			l.headers[string(key)] = h
+			return nil
+		})
 		return err
-	}
-	var key []byte
-	var h header
-	_, err = pgx.ForEachRow(rows, []any{&key, &h.uid, &h.rv, &h.hash, &h.size}, func() error {
-		l.headers[string(key)] = h
-		return nil
 	})
-	return err
 }
 
 // Add implements reflector.Relist.

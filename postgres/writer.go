@@ -118,11 +118,13 @@ func (w *writer) readEnd(ctx context.Context) error {
 }
 
 // settings bounds how long a transaction of a publisher that is gone keeps its locks: the
-// keepalives find a host that does not answer, before the server waits for a statement.
+// keepalives find a host that does not answer, before the server waits for a statement. A
+// statement has no limit of time on the server, whatever the database or the role sets:
+// some take as long as the collection is large, and the context bounds all others.
 func (w *writer) settings(lockTimeout string) (statement string, args []any) {
 	ttl := strconv.FormatInt(w.ttl.Milliseconds(), 10)
 	return `SELECT set_config('application_name', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
-		set_config('lock_timeout', $3, true), set_config('tcp_user_timeout', $2, true), set_config('tcp_keepalives_idle', '3', true),
+		set_config('lock_timeout', $3, true), set_config('statement_timeout', '0', true), set_config('tcp_user_timeout', $2, true), set_config('tcp_keepalives_idle', '3', true),
 		set_config('tcp_keepalives_interval', '3', true), set_config('tcp_keepalives_count', '2', true)`, []any{w.session(), ttl, lockTimeout}
 }
 
