@@ -130,6 +130,19 @@ func TestProject(t *testing.T) {
 		}
 	}
 
+	// A projector's probes and metrics read the scopes.
+	if _, err := admin.Exec(t.Context(), "CREATE ROLE bob LOGIN; GRANT kube_projector TO bob"); err != nil {
+		t.Fatal(err)
+	}
+	mine, err := postgres.Open(t.Context(), pg.DSN()+" user=bob", postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mine.Close() }()
+	if scopes, err := mine.Scopes(t.Context()); err != nil || len(scopes) != 1 {
+		t.Errorf("a projector reads %d scopes: %v", len(scopes), err)
+	}
+
 	// The limits of a reader are those of the role that logs in.
 	_, template, _ := strings.Cut(postgres.GrantsSQL(""), "alice:\n")
 	if _, err := admin.Exec(t.Context(), "CREATE ROLE alice LOGIN; "+strings.ReplaceAll(template, "-- ", "")); err != nil {

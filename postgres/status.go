@@ -128,7 +128,7 @@ func GrantsSQL(name string) string {
 CREATE ROLE kube_reader NOLOGIN;
 REVOKE ALL ON SCHEMA kube FROM PUBLIC;
 GRANT USAGE ON SCHEMA $schema TO kube_projector;
-GRANT SELECT ON $schema.version, $schema.scope, $schema.object, $schema.change TO kube_projector;
+GRANT SELECT ON $schema.version, $schema.lease, $schema.scope, $schema.object, $schema.change TO kube_projector;
 GRANT USAGE, CREATE ON SCHEMA kube TO kube_projector;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kube TO kube_projector;
 GRANT USAGE ON SCHEMA kube TO kube_reader;
