@@ -9,7 +9,10 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -82,8 +85,8 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 	}
 	var out []postgres.ScopeStatus
 	for _, name := range o.Resources {
-		at := slices.IndexFunc(mine, func(s postgres.ScopeStatus) bool { return isCalled(s.Scope, name) })
-		if at < 0 {
+		scopes := scopesOf(mine, name)
+		if len(scopes) == 0 {
 			var names []string
 			for _, s := range mine {
 				names = append(names, s.Scope.Resource)
@@ -91,9 +94,24 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 			text, _ := cmdutil.Listed(name, names)
 			return nil, fmt.Errorf("%s is not published in this database; there are %s", name, text)
 		}
-		out = append(out, mine[at])
+		out = append(out, scopes...)
 	}
 	return out, nil
+}
+
+// scopesOf returns the scope of a whole resource, or all that are published of it if it
+// is only published in parts.
+func scopesOf(all []postgres.ScopeStatus, name string) (parts []postgres.ScopeStatus) {
+	for _, s := range all {
+		if !isCalled(s.Scope, name) || len(parts) > 0 && s.Scope.Resource != parts[0].Scope.Resource {
+			continue
+		}
+		if s.Scope.Namespace == "" && s.Scope.LabelSelector == "" && s.Scope.FieldSelector == "" {
+			return []postgres.ScopeStatus{s}
+		}
+		parts = append(parts, s)
+	}
+	return parts
 }
 
 // isSuperseded reports whether the same resource is published under another Kind instead,
@@ -137,7 +155,17 @@ func (p *published) collection(s store.Scope) (*cluster.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.List, c.Watch = lw.ListWithContext, lw.WatchWithContext
+	// The selectors of a request are those of the scope, which is published whole.
+	whole := func(opts metav1.ListOptions) metav1.ListOptions {
+		opts.LabelSelector, opts.FieldSelector = "", ""
+		return opts
+	}
+	c.List = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		return lw.ListWithContext(ctx, whole(opts))
+	}
+	c.Watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		return lw.WatchWithContext(ctx, whole(opts))
+	}
 	return c, nil
 }
 
@@ -169,7 +197,9 @@ func (fs *followers) followPublished(ctx context.Context) {
 		}
 		for _, s := range all {
 			isFollowed := func(f *follower) bool {
-				return f.Scope.Resource == s.Scope.Resource && f.Scope.Kind == s.Scope.Kind && f.Scope.Namespace == s.Scope.Namespace
+				scope := f.Scope
+				scope.Form = s.Scope.Form
+				return scope == s.Scope
 			}
 			if slices.ContainsFunc(fs.list(), isFollowed) {
 				continue

@@ -1,13 +1,21 @@
 package run
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/postgres"
+	"github.com/informctl/informctl/postgres/pgtest"
 	"github.com/informctl/informctl/store"
 )
 
@@ -45,4 +53,72 @@ func TestWanted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWantedParts checks what is followed if a resource is also, or only, published in
+// parts.
+func TestWantedParts(t *testing.T) {
+	pods := func(namespace, labels string) postgres.ScopeStatus {
+		return postgres.ScopeStatus{Scope: store.Scope{Cluster: "c1", Resource: "pods", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: namespace, LabelSelector: labels}}
+	}
+	for name, test := range map[string]struct{ all, want []postgres.ScopeStatus }{
+		"the whole came later": {[]postgres.ScopeStatus{pods("", "app=x"), pods("", ""), pods("a", "")}, []postgres.ScopeStatus{pods("", "")}},
+		"only parts":           {[]postgres.ScopeStatus{pods("", "app=x"), pods("a", ""), pods("b", "")}, []postgres.ScopeStatus{pods("", "app=x"), pods("a", ""), pods("b", "")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &options{}
+			o.Resources = []string{"pods"}
+			got, err := o.wanted(test.all)
+			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+// TestPublishedSelector checks that a scope with a selector can be followed.
+func TestPublishedSelector(t *testing.T) {
+	dsn, opts := pgtest.DSN(t), postgres.Options{Schema: pgtest.Schema()}
+	if err := postgres.Migrate(t.Context(), dsn, opts); err != nil {
+		t.Fatal(err)
+	}
+	db, err := postgres.Open(t.Context(), dsn, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	scope := store.Scope{Cluster: "c1", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), LabelSelector: "app=x"}
+	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	if _, err := server.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"app": "x"}}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		err := db.Publish(ctx, []postgres.Collection{{Scope: scope, ListerWatcher: server, Example: &corev1.ConfigMap{}}}, postgres.PublishOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	defer done.Wait()
+	defer cancel()
+	p := &published{db: db}
+	collection, err := p.collection(scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lw := cache.ToListerWatcherWithContext(collection.ListerWatcher(func(string, error) {}))
+	_, err = lw.ListWithContext(t.Context(), metav1.ListOptions{})
+	for apierrors.IsServiceUnavailable(err) { // until it is published
+		<-time.After(10 * time.Millisecond)
+		_, err = lw.ListWithContext(t.Context(), metav1.ListOptions{})
+	}
+	if err != nil {
+		t.Errorf("a list: %v", err)
+	}
+	w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatalf("a watch: %v", err)
+	}
+	w.Stop()
 }
