@@ -71,6 +71,7 @@ func TestFindings(t *testing.T) {
 		"a notification while a watch reads":             testNotifiedReader,
 		"a list of a scope that is being dropped":        testListOfDropped,
 		"a limit of time that the database sets":         testStatementTimeout,
+		"a problem that is not mended yet":               testProblem,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -1001,6 +1002,35 @@ func testStatementTimeout(sc *scene) {
 	}
 	if err := errors.Join(tx.Rollback(sc.Context()), <-read); err != nil || len(l.headers) != 1 {
 		sc.Errorf("the read objects are %v, %v", l.headers, err)
+	}
+}
+
+func testProblem(sc *scene) {
+	sc.list(10, object("a", 1))
+	sc.exec("UPDATE informctl.scope SET problem = 'refused'")
+	sc.w, sc.s = sc.publisher("first")
+	lw := sc.follower(FollowOptions{})
+	isFailed := func(when string, want bool) {
+		sc.Helper()
+		if _, _, err := sc.listed(lw, metav1.ListOptions{}); apierrors.IsServiceUnavailable(err) != want {
+			sc.Errorf("%s, a list is answered with %v", when, err)
+		}
+	}
+	isFailed("before the publisher has committed anything", true)
+	_ = sc.s.Bookmark(sc.Context(), "15")
+	if _, due := sc.s.takeMark(); due {
+		sc.Fatal("a mark is written with those of others, and the problem stays")
+	}
+	l := sc.begin(object("b", 11))
+	isFailed("while a list is in progress", true)
+	if err := l.Finish(sc.Context(), "20"); err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+	isFailed("after the list", false)
+	_ = sc.s.Bookmark(sc.Context(), "25")
+	if _, due := sc.s.takeMark(); !due {
+		sc.Error("no mark is due after the list")
 	}
 }
 

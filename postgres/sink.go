@@ -329,11 +329,11 @@ func (s *sink) commit(ctx context.Context) error {
 }
 
 // takeMark returns the resource version of a mark without rows that is due, and makes the
-// sink busy until markWritten.
+// sink busy until markWritten. The problem of a scope is cleared by a commit of its own.
 func (s *sink) takeMark() (rv int64, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy || s.phase != watching || len(s.rows) > 0 || s.urgent || s.rv <= s.w.end.rv || !s.w.complete {
+	if s.busy || s.phase != watching || len(s.rows) > 0 || s.urgent || s.rv <= s.w.end.rv || !s.w.complete || s.w.failed {
 		return 0, false
 	}
 	rv, s.rv, s.busy, s.since = s.rv, 0, true, time.Now()

@@ -48,6 +48,7 @@ type writer struct {
 	bytes    int64  // of data, up to the end
 	complete bool
 	caught   bool // marks say so
+	failed   bool // the scope has a problem until the next commit
 
 	wrote func(id int64) // is called after each commit
 }
@@ -61,9 +62,9 @@ func (w *writer) takeOver(ctx context.Context) error {
 	}
 	w.id, w.caught = id, false
 	err = w.locked(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, w.db.sql(`UPDATE informctl.scope SET epoch = epoch + 1, holder = $2, grp = $3, problem = ''
+		return tx.QueryRow(ctx, w.db.sql(`UPDATE informctl.scope SET epoch = epoch + 1, holder = $2, grp = $3
 			WHERE id = $1 AND EXISTS (SELECT FROM informctl.lease WHERE grp = $3 AND holder = $2)
-			RETURNING epoch, complete`), w.id, w.holder, w.group).Scan(&w.epoch, &w.complete)
+			RETURNING epoch, complete, problem <> ''`), w.id, w.holder, w.group).Scan(&w.epoch, &w.complete, &w.failed)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errFenced
@@ -205,7 +206,7 @@ func (w *writer) run(ctx context.Context, c commit) error {
 }
 
 func (w *writer) ended(c commit) {
-	w.end, w.bytes = c.end, c.bytes
+	w.end, w.bytes, w.failed = c.end, c.bytes, false
 	w.wrote(w.id)
 }
 
@@ -225,7 +226,13 @@ func (w *writer) once(ctx context.Context, c commit) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if err := w.fenced(ctx, tx, c.checks, func(b *batch) { c.queue(b, c.end.tx) }); err != nil {
+	err = w.fenced(ctx, tx, c.checks, func(b *batch) {
+		c.queue(b, c.end.tx)
+		if w.failed {
+			b.Queue(w.db.sql("UPDATE informctl.scope SET problem = '' WHERE id = $1"), w.id)
+		}
+	})
+	if err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
