@@ -118,6 +118,7 @@ func TestSQLFindings(t *testing.T) {
 		"content that a list has found to differ":   testOtherContent,
 		"feeds of two schemas":                      testTwoFeeds,
 		"a scope that is dropped while it is read":  testComparedDropped,
+		"views that are older than the roles":       testViews,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -1055,6 +1056,36 @@ func testTrimBack(sc *scene) {
 	sc.exec("UPDATE informctl.change SET seq = 1")
 	sc.w, sc.s = sc.publisher("first")
 	follow(sc.s)
+}
+
+func testViews(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1))
+	sc.project(p)
+	sc.exec(GrantsSQL(sc.db.opts.Schema))
+	readable := func() bool {
+		return one[bool](sc, "SELECT coalesce(has_table_privilege('kube_reader', to_regclass('kube.configmaps'), 'SELECT'), false)")
+	}
+	if !readable() {
+		sc.Error("readers do not have the view that was there when the roles were made")
+	}
+	if one[bool](sc, "SELECT has_table_privilege('kube_reader', 'kube.lease', 'SELECT')") {
+		sc.Error("readers have more than the objects and the views")
+	}
+	for what, statement := range map[string]string{
+		"a view that could not be made": "DROP VIEW kube.configmaps",
+		"a view that is not granted":    "REVOKE SELECT ON kube.configmaps FROM kube_reader",
+	} {
+		sc.exec(statement)
+		if p.makeViews(sc.Context()); !readable() {
+			sc.Errorf("%s: readers do not have it", what)
+		}
+	}
+	before := one[string](sc, "SELECT xmin::text FROM pg_class WHERE oid = 'kube.configmaps'::regclass")
+	p.makeViews(sc.Context())
+	if after := one[string](sc, "SELECT xmin::text FROM pg_class WHERE oid = 'kube.configmaps'::regclass"); after != before {
+		sc.Error("a view that is there is made again")
+	}
 }
 
 func testTwoFeeds(sc *scene) {

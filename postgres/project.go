@@ -124,6 +124,7 @@ func (db *DB) project(ctx context.Context, l *lease, opts ProjectOptions) error 
 		if time.Since(cleaned) > time.Minute {
 			cleaned = time.Now()
 			p.clean(ctx)
+			p.makeViews(ctx)
 		}
 		if more && err == nil {
 			continue
@@ -193,11 +194,32 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 // resourceName is what a view is called after.
 var resourceName = regexp.MustCompile(`^[a-z0-9.-]{1,63}$`)
 
+func canBeView(resource string) bool {
+	isTable := slices.Contains([]string{"version", "lease", "place", "object", "history"}, resource)
+	return resourceName.MatchString(resource) && !isTable
+}
+
+// makeViews makes the views that could not be made before, and grants those that are
+// older than the role of readers.
+func (p *projector) makeViews(ctx context.Context) {
+	rows, err := p.db.pool.Query(ctx, `SELECT DISTINCT p.resource FROM kube.place p
+		LEFT JOIN pg_class c ON c.oid = to_regclass('kube.' || quote_ident(p.resource))
+		WHERE c.oid IS NULL OR EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'kube_reader' AND NOT has_table_privilege(r.oid, c.oid, 'SELECT'))`)
+	if err != nil {
+		return // step says so
+	}
+	resources, _ := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, resource := range resources {
+		if canBeView(resource) {
+			p.makeView(ctx, resource)
+		}
+	}
+}
+
 // makeView makes the view of a resource, as kube."deployments.apps", whose columns are
 // those that are asked for most. Without it there is kube.object.
 func (p *projector) makeView(ctx context.Context, resource string) {
-	isTable := slices.Contains([]string{"version", "lease", "place", "object", "history"}, resource)
-	if !resourceName.MatchString(resource) || isTable {
+	if !canBeView(resource) {
 		klog.FromContext(ctx).Info("A resource has no view: a view cannot be called so", "resource", resource)
 		return
 	}

@@ -132,7 +132,8 @@ GRANT SELECT ON $schema.version, $schema.lease, $schema.scope, $schema.object, $
 GRANT USAGE, CREATE ON SCHEMA kube TO kube_projector;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kube TO kube_projector;
 GRANT USAGE ON SCHEMA kube TO kube_reader;
-GRANT SELECT ON kube.place, kube.object, kube.history TO kube_reader;
+GRANT SELECT ON ALL TABLES IN SCHEMA kube TO kube_reader;
+REVOKE SELECT ON kube.version, kube.lease FROM kube_reader;
 -- The settings of a role apply when that role logs in, and not to its members. Repeat
 -- these for each role that logs in to read, with its name instead of alice:
 -- GRANT kube_reader TO alice;
