@@ -28,7 +28,7 @@ func (l *lease) sql(statement string) string {
 
 // acquire waits for the lease.
 func (l *lease) acquire(ctx context.Context) error {
-	for {
+	for isTold := false; ; {
 		wait, err := l.try(ctx)
 		if err == nil && wait == 0 {
 			return nil
@@ -40,6 +40,9 @@ func (l *lease) acquire(ctx context.Context) error {
 			l.db.failed(ctx, err)
 			klog.FromContext(ctx).Info("The lease cannot be asked for", "group", l.group, "err", err.Error())
 			wait = l.ttl / 5
+		} else if !isTold {
+			isTold = true
+			klog.FromContext(ctx).Info("Another process has the lease, which is waited for", "group", l.group)
 		}
 		if !pause(ctx, wait+rand.N(l.ttl/10+1)) {
 			return context.Cause(ctx)

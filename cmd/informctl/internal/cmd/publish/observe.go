@@ -24,7 +24,7 @@ type observed struct {
 }
 
 // answers returns what a cluster is answered. Of two publishers, both are ready if one of
-// them publishes.
+// them publishes what it has.
 func (of *observed) answers() probes.Source {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(of)
@@ -35,7 +35,7 @@ func (of *observed) answers() probes.Source {
 // patience is how long PostgreSQL has to answer for a probe or a scrape.
 const patience = 5 * time.Second
 
-// notReady returns a line for each scope that is not published.
+// notReady returns a line for each thing that is wrong.
 func (of *observed) notReady(ctx context.Context) (wrong []string) {
 	db, scopes := of.db.Load(), of.scopes.Load()
 	switch {
@@ -50,14 +50,20 @@ func (of *observed) notReady(ctx context.Context) (wrong []string) {
 	if err != nil {
 		return []string{cmdutil.OneLine(err)}
 	}
-	for _, s := range *scopes {
-		state := "not published yet"
-		if i := slices.IndexFunc(all, func(p postgres.ScopeStatus) bool {
-			return p.Scope.Cluster == s.Cluster && p.Scope.Resource == s.Resource && p.Scope.Kind == s.Kind
-		}); i >= 0 {
-			state = all[i].State()
+	return unpublished(*scopes, all)
+}
+
+// unpublished returns a line for each of the scopes that is not published. What another
+// publisher does not have, while it holds the lease of the cluster, is not missing: this
+// one waits, and a rollout ends the other only after this one is ready.
+func unpublished(scopes []store.Scope, all []postgres.ScopeStatus) (wrong []string) {
+	for _, s := range scopes {
+		state, isHeld := "not published yet", false
+		if i := slices.IndexFunc(all, func(p postgres.ScopeStatus) bool { return p.Scope == s }); i >= 0 {
+			state, isHeld = all[i].State(), all[i].IsHeld
 		}
-		if state != "published" {
+		isWaiting := !isHeld && slices.ContainsFunc(all, func(p postgres.ScopeStatus) bool { return p.Group == s.Cluster && p.IsHeld })
+		if state != "published" && !isWaiting {
 			wrong = append(wrong, s.Resource+": "+state)
 		}
 	}

@@ -1,0 +1,47 @@
+package publish
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/postgres"
+	"github.com/informctl/informctl/store"
+)
+
+// TestUnpublished checks when a publisher of pods and nodes is ready.
+func TestUnpublished(t *testing.T) {
+	scope := func(resource, version, kind string) store.Scope {
+		return store.Scope{Cluster: "c1", Resource: resource, Kind: schema.GroupVersionKind{Version: version, Kind: kind}}
+	}
+	pods, nodes := scope("pods", "v1", "Pod"), scope("nodes", "v1", "Node")
+	status := func(s store.Scope, isHeld, complete bool) postgres.ScopeStatus {
+		return postgres.ScopeStatus{Scope: s, Group: "c1", IsHeld: isHeld, Complete: complete}
+	}
+	selected := status(nodes, true, true)
+	selected.Scope.LabelSelector = "app=x"
+	elsewhere := status(nodes, true, true)
+	elsewhere.Scope.Cluster, elsewhere.Group = "c2", "c2"
+	failed := status(nodes, true, true)
+	failed.Problem = "refused"
+	for name, test := range map[string]struct {
+		all  []postgres.ScopeStatus
+		want []string
+	}{
+		"nothing is published":           {nil, []string{"pods: not published yet", "nodes: not published yet"}},
+		"both are published":             {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, true, true)}, nil},
+		"the first list of one":          {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, true, false)}, []string{"nodes: listing"}},
+		"the holder does not have one":   {[]postgres.ScopeStatus{status(pods, true, true)}, nil},
+		"the holder has another version": {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, false, true), status(scope("nodes", "v2", "Node"), true, true)}, nil},
+		"the holder has a part of one":   {[]postgres.ScopeStatus{status(pods, true, true), selected}, nil},
+		"the holder cannot publish one":  {[]postgres.ScopeStatus{status(pods, true, true), failed}, []string{"nodes: failed"}},
+		"nobody holds the lease":         {[]postgres.ScopeStatus{status(pods, false, true), elsewhere}, []string{"pods: unheld", "nodes: not published yet"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, unpublished([]store.Scope{pods, nodes}, test.all)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
