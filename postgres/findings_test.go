@@ -72,6 +72,7 @@ func TestFindings(t *testing.T) {
 		"a list of a scope that is being dropped":        testListOfDropped,
 		"a limit of time that the database sets":         testStatementTimeout,
 		"a problem that is not mended yet":               testProblem,
+		"a probe that waits for a lock":                  testLockedProbe,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -1032,6 +1033,33 @@ func testProblem(sc *scene) {
 	_ = sc.s.Bookmark(sc.Context(), "25")
 	if _, due := sc.s.takeMark(); !due {
 		sc.Error("no mark is due after the list")
+	}
+}
+
+// hasty has a deadline at which it does not end, as the context of a reflector's probe.
+type hasty struct {
+	context.Context
+	deadline time.Time
+}
+
+func (h hasty) Deadline() (time.Time, bool) { return h.deadline, true }
+
+func testLockedProbe(sc *scene) {
+	defer func(d time.Duration) { deadline = d }(deadline)
+	deadline = time.Second
+	sc.list(10, object("a", 1))
+	tx, err := sc.db.pool.Begin(sc.Context())
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(sc.Context())) }()
+	if _, err := tx.Exec(sc.Context(), sc.db.sql("LOCK TABLE informctl.scope")); err != nil {
+		sc.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(sc.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := sc.follower(FollowOptions{}).ListWithContext(hasty{ctx, time.Now().Add(deadline / 2)}, metav1.ListOptions{Limit: 1}); !apierrors.IsServiceUnavailable(err) {
+		sc.Errorf("a probe ends with %v, want a 503", err)
 	}
 }
 

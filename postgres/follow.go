@@ -141,8 +141,11 @@ func (l *ListerWatcher) known(rv int64) anchor {
 // the row that was delivered with rv. The error has a status.
 func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state, error) {
 	outer := ctx
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+	// Not WithTimeout: a context may have an earlier deadline at which it does not end, as
+	// that of a reflector's probe, and WithTimeout relies on it.
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer time.AfterFunc(deadline, cancel).Stop()
 	var s state
 	var complete, caught, silent, isForeign bool
 	var age, markAge float64
