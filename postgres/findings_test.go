@@ -20,6 +20,7 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -73,6 +74,7 @@ func TestFindings(t *testing.T) {
 		"a limit of time that the database sets":         testStatementTimeout,
 		"a problem that is not mended yet":               testProblem,
 		"a probe that waits for a lock":                  testLockedProbe,
+		"no way back in time from the API server":        testBackFromDirect,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -1061,6 +1063,51 @@ func testLockedProbe(sc *scene) {
 	if _, err := sc.follower(FollowOptions{}).ListWithContext(hasty{ctx, time.Now().Add(deadline / 2)}, metav1.ListOptions{Limit: 1}); !apierrors.IsServiceUnavailable(err) {
 		sc.Errorf("a probe ends with %v, want a 503", err)
 	}
+}
+
+func testBackFromDirect(sc *scene) {
+	sc.list(1950, object("a", 900))
+	upstream := watch.NewFake()
+	lw := sc.follower(FollowOptions{Upstream: &cache.ListWatch{
+		ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+			return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "2100"}}, nil
+		},
+		WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return upstream, nil },
+	}})
+	direct := func(is bool) {
+		if err := lw.Direct(is); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	isBehind := func(after string, want bool) {
+		sc.Helper()
+		if _, _, err := sc.listed(lw, metav1.ListOptions{}); apierrors.IsTimeout(err) != want {
+			sc.Errorf("after %s the database, which is behind, answers with %v", after, err)
+		}
+	}
+	direct(true)
+	if _, err := lw.ListWithContext(sc.Context(), metav1.ListOptions{Limit: 1}); err != nil {
+		sc.Fatal(err)
+	}
+	direct(false)
+	isBehind("a probe of the API server", false)
+	direct(true)
+	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "1950"})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	upstream.Action(watch.Bookmark, object("", 2000))
+	<-w.ResultChan()
+	direct(false)
+	isBehind("a bookmark of the API server", true)
+	sc.mark(2050)
+	isBehind("a mark", false)
+	direct(true)
+	if _, err := lw.ListWithContext(sc.Context(), metav1.ListOptions{}); err != nil {
+		sc.Fatal(err)
+	}
+	direct(false)
+	isBehind("a list of the API server", true)
 }
 
 func testTrimBack(sc *scene) {

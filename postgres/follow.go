@@ -47,7 +47,7 @@ type ListerWatcher struct {
 	opts    FollowOptions
 
 	mu       sync.Mutex // protects what follows
-	high     int64      // the highest resource version that was delivered
+	high     int64      // the highest resource version that was delivered, also by Upstream
 	refused  time.Time  // since when it is behind, by its clock; zero if it is not
 	forgiven int64      // high and Held up to here are of a history that is no more
 	recent   []anchor   // rows that were delivered last
@@ -122,6 +122,18 @@ func (l *ListerWatcher) delivered(a anchor) {
 		l.recent = append(l.recent[:0], l.recent[maxRecent/2:]...)
 	}
 	l.recent = append(l.recent, a)
+}
+
+// reached notes a resource version that the API server has answered with: the database may
+// not lead back before it.
+func (l *ListerWatcher) reached(rv string) {
+	n, err := strconv.ParseInt(rv, 10, 64)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.high = max(l.high, n)
 }
 
 // known returns the row with a resource version that was delivered last, zero if it is

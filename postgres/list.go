@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,7 +28,13 @@ type token struct {
 // resource version, of one moment.
 func (l *ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	if direct, _ := l.source(); direct {
-		return cache.ToListerWithContext(l.opts.Upstream).ListWithContext(ctx, opts)
+		list, err := cache.ToListerWithContext(l.opts.Upstream).ListWithContext(ctx, opts)
+		if err == nil && opts.Limit != 1 { // as in list
+			if m, err := meta.ListAccessor(list); err == nil {
+				l.reached(m.GetResourceVersion())
+			}
+		}
+		return list, err
 	}
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return nil, apierrors.NewBadRequest("a list of an exact resource version is not served from PostgreSQL")

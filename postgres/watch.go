@@ -35,7 +35,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 		if err != nil {
 			return nil, err
 		}
-		return endWith(w, switched), nil
+		return l.endWith(w, switched), nil
 	}
 	if err := checkSelectors(opts); err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	return w, nil
 }
 
-// endWith ends a watch when a channel is closed.
-func endWith(w watch.Interface, switched <-chan struct{}) watch.Interface {
+// endWith ends a watch of the API server when a channel is closed.
+func (l *ListerWatcher) endWith(w watch.Interface, switched <-chan struct{}) watch.Interface {
 	out := &switchable{Interface: w, out: make(chan watch.Event), done: make(chan struct{})}
 	go func() { // ends with w or by Stop
 		defer close(out.out)
@@ -91,6 +91,9 @@ func endWith(w watch.Interface, switched <-chan struct{}) watch.Interface {
 			case e, ok := <-w.ResultChan():
 				if !ok {
 					return
+				}
+				if m, err := meta.Accessor(e.Object); err == nil {
+					l.reached(m.GetResourceVersion())
 				}
 				select {
 				case out.out <- e:
