@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,7 +48,7 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 		// The place is where the log ended before the objects were compared: what has
 		// changed meanwhile is read from there, and again.
 		b := &pgx.Batch{}
-		queuePlace(b, s, s.last, time.Time{}, nil)
+		queuePlace(b, s, s.last, s.lastAt, nil)
 		return tx.SendBatch(ctx, b).Close()
 	})
 }

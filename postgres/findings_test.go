@@ -122,6 +122,7 @@ func TestSQLFindings(t *testing.T) {
 		"feeds of two schemas":                      testTwoFeeds,
 		"a scope that is dropped while it is read":  testComparedDropped,
 		"views that are older than the roles":       testViews,
+		"a projector that is younger than the feed": testAsOf,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -1131,6 +1132,29 @@ func testTrimBack(sc *scene) {
 	sc.exec("UPDATE informctl.change SET seq = 1")
 	sc.w, sc.s = sc.publisher("first")
 	follow(sc.s)
+}
+
+func testAsOf(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1))
+	sc.exec("UPDATE informctl.change SET at = at - interval '2 days'")
+	sc.project(p)
+	const isAsOf = "SELECT p.as_of = c.at FROM kube.place p JOIN informctl.change c ON c.seq = p.seq"
+	if !one[bool](sc, isAsOf) {
+		sc.Error("the objects are as of their comparison, and not as of the last mark")
+	}
+	monday := one[time.Time](sc, "SELECT as_of FROM kube.place")
+	sc.list(20, object("a", 12))
+	sc.project(p)
+	if after := one[time.Time](sc, "SELECT after FROM kube.history"); !after.Equal(monday) {
+		sc.Errorf("a change that a list has found was made after %s, want %s", after, monday)
+	}
+	sc.exec("DELETE FROM informctl.change WHERE seq < (SELECT max(seq) FROM informctl.change)")
+	sc.exec("UPDATE informctl.change SET seq = seq + 10, at = at + interval '1 minute'")
+	sc.project(p)
+	if !one[bool](sc, isAsOf) {
+		sc.Error("after another comparison the objects are as of the mark before")
+	}
 }
 
 func testViews(sc *scene) {

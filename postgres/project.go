@@ -150,14 +150,15 @@ type projected struct {
 	place             *anchor    // nil: it has none
 	asOf              *time.Time // of the place
 	isThere           bool       // the log has the row at the place
-	last              anchor
+	last              anchor     // a mark
+	lastAt            time.Time
 }
 
 // step brings each scope forward by a part. It reports whether there is more to do.
 func (p *projector) step(ctx context.Context) (more bool, err error) {
-	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT s.id, s.cluster, s.resource, s.api_version, s.kind, pl.seq, pl.tx, pl.rv, pl.as_of, c.seq IS NOT NULL, l.seq, l.rv, l.tx
+	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT s.id, s.cluster, s.resource, s.api_version, s.kind, pl.seq, pl.tx, pl.rv, pl.as_of, c.seq IS NOT NULL, l.seq, l.rv, l.tx, l.at
 		FROM informctl.scope s
-		JOIN LATERAL (SELECT seq, rv, tx FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
+		JOIN LATERAL (SELECT seq, rv, tx, at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
 		LEFT JOIN kube.place pl ON pl.scope = s.id
 		LEFT JOIN informctl.change c ON c.scope = s.id AND c.seq = pl.seq AND c.tx = pl.tx
 		WHERE s.complete AND pl.seq IS DISTINCT FROM l.seq OR pl.tx IS DISTINCT FROM l.tx`))
@@ -167,7 +168,7 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 	scopes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s projected, err error) {
 		var apiVersion, kind string
 		var seq, tx, rv *int64
-		err = row.Scan(&s.id, &s.cluster, &s.resource, &apiVersion, &kind, &seq, &tx, &rv, &s.asOf, &s.isThere, &s.last.seq, &s.last.rv, &s.last.tx)
+		err = row.Scan(&s.id, &s.cluster, &s.resource, &apiVersion, &kind, &seq, &tx, &rv, &s.asOf, &s.isThere, &s.last.seq, &s.last.rv, &s.last.tx, &s.lastAt)
 		s.kind = schema.FromAPIVersionAndKind(apiVersion, kind)
 		if seq != nil {
 			s.place = &anchor{seq: *seq, tx: *tx, rv: *rv}
