@@ -10,7 +10,8 @@ import (
 
 // compare makes kube.object equal to the published objects where the log does not tell:
 // at first, after a break of history, and if the log was trimmed past the place. What
-// differs becomes history whose moment is known to be after the last place only.
+// differs becomes history whose moment is known to be after the last place only. A change
+// that is in the log after the end that was read is none of it: write makes it history.
 func (p *projector) compare(ctx context.Context, s projected) error {
 	d, err := newDecoder(&unstructured.Unstructured{}, s.kind)
 	if err != nil {
@@ -42,7 +43,8 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 				DELETE FROM kube.object k WHERE k.scope = $1 AND EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope)
 					AND NOT EXISTS (SELECT FROM informctl.object o WHERE o.scope = k.scope AND o.key = k.key) RETURNING *)
 			INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
-			SELECT g.scope, g.cluster, g.resource, -row_number() OVER (ORDER BY g.key), 'deleted', clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g`), s.id); err != nil {
+			SELECT g.scope, g.cluster, g.resource, -row_number() OVER (ORDER BY g.key), 'deleted', clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g
+			WHERE NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $2 AND c.key = g.key)`), s.id, s.last.seq); err != nil {
 			return err
 		}
 		// The place is where the log ended before the objects were compared: what has
@@ -94,12 +96,13 @@ func (p *projector) writeObjects(ctx context.Context, s projected, rows []projec
 		}
 		b := &pgx.Batch{}
 		if !isFirst {
-			b.Queue(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
+			b.Queue(p.db.sql(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
 				SELECT $1, $2, $3, -t.rv, CASE WHEN k.key IS NULL THEN 'created' ELSE 'updated' END, clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1),
 					t.namespace, t.name, t.uid, t.rv, t.object::jsonb
 				FROM `+ofSQL+` LEFT JOIN kube.object k ON k.scope = $1 AND k.key = t.key
-				WHERE k.key IS NULL OR k.rv <> t.rv OR k.uid <> t.uid OR k.object <> t.object::jsonb
-				ON CONFLICT DO NOTHING`, objects.args(s)...)
+				WHERE (k.key IS NULL OR k.rv <> t.rv OR k.uid <> t.uid OR k.object <> t.object::jsonb)
+					AND NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $10 AND c.key = t.key AND c.rv <= t.rv)
+				ON CONFLICT DO NOTHING`), append(objects.args(s), s.last.seq)...)
 		}
 		objects.queue(b, s)
 		return tx.SendBatch(ctx, b).Close()

@@ -123,6 +123,7 @@ func TestSQLFindings(t *testing.T) {
 		"a scope that is dropped while it is read":  testComparedDropped,
 		"views that are older than the roles":       testViews,
 		"a projector that is younger than the feed": testAsOf,
+		"changes while objects are compared":        testComparedChanges,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -1154,6 +1155,25 @@ func testAsOf(sc *scene) {
 	sc.project(p)
 	if !one[bool](sc, isAsOf) {
 		sc.Error("after another comparison the objects are as of the mark before")
+	}
+}
+
+func testComparedChanges(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1), object("b", 2), object("c", 3))
+	sc.project(p)
+	scope := projected{id: sc.w.id, kind: modelScope.Kind, resource: modelScope.Resource, place: &anchor{}}
+	*scope.place = sc.w.end
+	sc.push(cache.Updated, object("a", 11))
+	scope.last = sc.w.end
+	sc.push(cache.Updated, object("b", 12))
+	sc.push(cache.Deleted, object("c", 13))
+	if err := p.compare(sc.Context(), scope); err != nil {
+		sc.Fatal(err)
+	}
+	sc.project(p)
+	if diff := cmp.Diff([]string{"updated a@11", "updated b@12", "deleted c@13"}, one[[]string](sc, "SELECT array_agg(change || ' ' || name || '@' || rv ORDER BY rv) FROM kube.history")); diff != "" {
+		sc.Errorf("history (-want +got):\n%s", diff)
 	}
 }
 
