@@ -74,6 +74,7 @@ func TestFindings(t *testing.T) {
 		"a limit of time that the database sets":         testStatementTimeout,
 		"a problem that is not mended yet":               testProblem,
 		"a probe that waits for a lock":                  testLockedProbe,
+		"a take-over is no sign of life":                 testTakeOverHearsNothing,
 		"no way back in time from the API server":        testBackFromDirect,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
@@ -1110,6 +1111,25 @@ func testBackFromDirect(sc *scene) {
 	}
 	direct(false)
 	isBehind("a list of the API server", true)
+}
+
+func testTakeOverHearsNothing(sc *scene) {
+	if age := time.Since(sc.s.heard); age > time.Minute {
+		sc.Errorf("of a new scope nothing was heard for %s", age)
+	}
+	sc.list(10, object("a", 1))
+	sc.exec("UPDATE informctl.change SET at = at - interval '140 seconds'")
+	_, s := sc.publisher("second")
+	if age := time.Since(s.heard); age < 140*time.Second || age > 3*time.Minute {
+		sc.Errorf("the publisher has heard of the API server %s ago, want 140 s, when the last mark was written", age)
+	}
+	s.phase = unsure // so that nothing is committed
+	if err := s.CaughtUp(sc.Context()); err != nil {
+		sc.Fatal(err)
+	}
+	if age := time.Since(s.heard); age > time.Minute {
+		sc.Errorf("a publisher that has caught up has heard of the API server %s ago", age)
+	}
 }
 
 func testTrimBack(sc *scene) {

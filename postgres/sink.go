@@ -74,8 +74,10 @@ type sink struct {
 	bookmarked bool      // the API server sends bookmarks
 }
 
+// newSink returns a sink of a writer that has taken over. The API server was heard of when
+// the last mark was written: a take-over is no sign of life.
 func newSink(w *writer, kind schema.GroupVersionKind, interval time.Duration) *sink {
-	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), heard: time.Now(), last: w.end.rv}
+	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), heard: time.Now().Add(-w.age), last: w.end.rv}
 	s.changed.L = &s.mu
 	return s
 }
@@ -191,7 +193,7 @@ func (s *sink) Bookmark(_ context.Context, rv string) error {
 func (s *sink) CaughtUp(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.caught = true
+	s.caught, s.heard = true, time.Now()
 	if s.phase != watching {
 		return nil
 	}

@@ -44,8 +44,9 @@ type writer struct {
 
 	id       int64
 	epoch    int64
-	end      anchor // the last row, which is a mark, once there is one
-	bytes    int64  // of data, up to the end
+	end      anchor        // the last row, which is a mark, once there is one
+	bytes    int64         // of data, up to the end
+	age      time.Duration // of the end, when this writer took over
 	complete bool
 	caught   bool // marks say so
 	failed   bool // the scope has a problem until the next commit
@@ -109,12 +110,15 @@ func (w *writer) sessions() string {
 func (w *writer) session() string { return w.sessions() + strconv.FormatInt(w.epoch, 10) }
 
 func (w *writer) readEnd(ctx context.Context) error {
-	w.end, w.bytes = anchor{}, 0
-	err := w.db.pool.QueryRow(ctx, w.db.sql("SELECT seq, rv, tx, bytes FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1"), w.id).
-		Scan(&w.end.seq, &w.end.rv, &w.end.tx, &w.bytes)
+	w.end, w.bytes, w.age = anchor{}, 0, 0
+	var seconds float64
+	err := w.db.pool.QueryRow(ctx, w.db.sql(`SELECT seq, rv, tx, bytes, greatest(extract(epoch FROM clock_timestamp() - at), 0)::float8
+		FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1`), w.id).
+		Scan(&w.end.seq, &w.end.rv, &w.end.tx, &w.bytes, &seconds)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
+	w.age = time.Duration(seconds * float64(time.Second))
 	return err
 }
 
