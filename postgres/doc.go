@@ -34,6 +34,7 @@
 //	another publisher has taken over    ErrFenced inside; it waits for the lease again
 //	the database went back              resumes from the resource version that is there
 //	the outcome of a COMMIT is unknown  its last row tells
+//	the API server is another cluster   nothing is published until it is the right one
 //	the API server lists anew           followers that watch are sent the differences
 //	the log was trimmed                 410: the follower lists, from the database
 //	the database lags behind a follower 504: it waits, and does not go back in time

@@ -3,7 +3,10 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -172,6 +175,65 @@ func TestFeed(t *testing.T) {
 				t.Errorf("status %+v, %v", status, err)
 			}
 		})
+	}
+}
+
+// named answers whose cluster the API server behind it is.
+type named struct {
+	http.RoundTripper
+	uid atomic.Pointer[string]
+}
+
+func (n *named) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path != "/api/v1/namespaces/kube-system" {
+		return n.RoundTripper.RoundTrip(r)
+	}
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":%q}}`, *n.uid.Load())
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+	}, nil
+}
+
+// TestOtherCluster checks that nothing of a cluster is published that takes the place of
+// another behind the same address.
+func TestOtherCluster(t *testing.T) {
+	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	if _, err := server.Create(configMap("mine", "first")); err != nil {
+		t.Fatal(err)
+	}
+	cfg := server.Config(runtime.ContentTypeJSON)
+	api := &named{RoundTripper: cfg.Transport}
+	cfg.Transport = api
+	mine, other := "u1", "u2"
+	api.uid.Store(&mine)
+	scope := configMapScope
+	var err error
+	if scope.Cluster, err = informer.ClusterIdentity(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	c, err := postgres.NewCollection(cfg, scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := open(t, pgtest.DSN(t), pgtest.Schema(), postgres.Options{})
+	publish(t, db, c, postgres.PublishOptions{})
+	status := func() postgres.ScopeStatus {
+		all, err := db.Status(t.Context())
+		if err != nil || len(all) != 1 {
+			return postgres.ScopeStatus{}
+		}
+		return all[0]
+	}
+	eventually(t, "the first list is published", func() bool { s := status(); return s.State() == "published" })
+	eventually(t, "a watch is open", func() bool { return server.Watches() > 0 })
+	api.uid.Store(&other)
+	server.CloseWatches()
+	if _, err := server.Create(configMap("foreign", "first")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the status says why the scope is not published", func() bool { return strings.Contains(status().Problem, "another cluster") })
+	if n := status().Objects; n != 1 {
+		t.Errorf("%d objects are published, want that of the first cluster", n)
 	}
 }
 

@@ -184,7 +184,7 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 			return
 		case errors.Is(err, errFenced), errors.Is(err, errMoved):
 			wait = p.lease.ttl / 20
-		case isRefused(err), errors.Is(err, errNoOrder), isObjectError(err):
+		case isRefused(err), errors.Is(err, errNoOrder), errors.Is(err, errForeign), isObjectError(err):
 			wait = problemWait
 			p.report(ctx, w, err)
 		}
@@ -209,8 +209,18 @@ func (p *publisher) follow(ctx context.Context, w *writer, c Collection) error {
 	defer cancel(nil)
 	s := newSink(w, c.Scope.Kind, p.opts.Interval)
 	s.cancel = cancel
+	var verify func(context.Context) (relist string, err error)
+	if c.verify != nil {
+		verify = func(ctx context.Context) (string, error) {
+			err := c.verify(ctx)
+			if errors.Is(err, errForeign) {
+				s.fail(err)
+			}
+			return "", err
+		}
+	}
 	r, err := reflector.New(reflector.Options{
-		ListerWatcher: c.ListerWatcher, Example: c.Example, Kind: c.Scope.Kind, Sink: s,
+		ListerWatcher: c.ListerWatcher, Example: c.Example, Kind: c.Scope.Kind, Sink: s, Verify: verify,
 		OnError: func(ctx context.Context, err error) {
 			if !reflector.IsCut(err) {
 				klog.FromContext(ctx).Info("A request to the API server failed", "err", err.Error())
