@@ -76,6 +76,7 @@ func TestFindings(t *testing.T) {
 		"a probe that waits for a lock":                  testLockedProbe,
 		"a take-over is no sign of life":                 testTakeOverHearsNothing,
 		"no way back in time from the API server":        testBackFromDirect,
+		"no way back in time by a clock that is behind":  testBackByClock,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -1130,6 +1131,28 @@ func testTakeOverHearsNothing(sc *scene) {
 	if age := time.Since(s.heard); age > time.Minute {
 		sc.Errorf("a publisher that has caught up has heard of the API server %s ago", age)
 	}
+}
+
+func testBackByClock(sc *scene) {
+	sc.list(1000, object("a", 900))
+	sc.s.caught = true
+	sc.mark(1010)
+	lw := sc.follower(FollowOptions{Held: func() string { return "1500" }})
+	isRefused := func(when string, want bool) {
+		sc.Helper()
+		if _, _, err := sc.listed(lw, metav1.ListOptions{}); apierrors.IsTimeout(err) != want {
+			sc.Errorf("%s, a list is answered with %v", when, err)
+		}
+	}
+	// The clock of the new primary is an hour behind that of the old one.
+	sc.exec("UPDATE informctl.change SET at = at + interval '1 hour'")
+	isRefused("with a mark of the old primary", true)
+	isRefused("when it is asked again", true)
+	sc.mark(1020)
+	isRefused("with a mark of the new primary", true)
+	sc.mark(1030)
+	sc.exec("UPDATE informctl.change SET at = at + interval '1 minute' WHERE rv = 1030")
+	isRefused("with a mark of a minute later", false)
 }
 
 func testTrimBack(sc *scene) {

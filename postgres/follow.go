@@ -49,6 +49,7 @@ type ListerWatcher struct {
 	mu       sync.Mutex // protects what follows
 	high     int64      // the highest resource version that was delivered, also by Upstream
 	refused  time.Time  // since when it is behind, by its clock; zero if it is not
+	behind   anchor     // the last row when it was first found behind
 	forgiven int64      // high and Held up to here are of a history that is no more
 	recent   []anchor   // rows that were delivered last
 	direct   bool
@@ -228,9 +229,10 @@ func (l *ListerWatcher) checkHeld(s state, caught bool, at, now time.Time) error
 		return nil
 	}
 	if l.refused.IsZero() {
-		l.refused = now
+		l.refused, l.behind = now, s.last
 	}
-	if caught && at.After(l.refused.Add(rewoundAfter)) {
+	// The row that was there may be of another clock, before a failover.
+	if caught && s.last != l.behind && at.After(l.refused.Add(rewoundAfter)) {
 		l.forgiven, l.high, l.refused = held, 0, time.Time{}
 		return nil
 	}
