@@ -14,7 +14,7 @@ import (
 	"github.com/informctl/informctl/postgres/pgtest"
 )
 
-// TestDashboard asks every question of the dashboard, as the role of who reads.
+// TestDashboard asks every question of the dashboard, in the role of readers.
 func TestDashboard(t *testing.T) {
 	pg := pgtest.Start(t) // the schema kube is the database's
 	var dashboard struct {

@@ -47,7 +47,7 @@ type ListerWatcher struct {
 	opts    FollowOptions
 
 	mu       sync.Mutex // protects what follows
-	high     int64      // the highest resource version that was delivered, also by Upstream
+	high     int64      // the highest resource version delivered, also by Upstream
 	refused  time.Time  // since when it is behind, by its clock; zero if it is not
 	behind   anchor     // the last row when it was first found behind
 	forgiven int64      // high and Held up to here are of a history that is no more
@@ -125,8 +125,8 @@ func (l *ListerWatcher) delivered(a anchor) {
 	l.recent = append(l.recent, a)
 }
 
-// reached notes a resource version that the API server has answered with: the database may
-// not lead back before it.
+// reached notes a resource version that the API server has answered with: the database
+// may not lead back before it.
 func (l *ListerWatcher) reached(rv string) {
 	n, err := strconv.ParseInt(rv, 10, 64)
 	if err != nil {
@@ -154,8 +154,8 @@ func (l *ListerWatcher) known(rv int64) anchor {
 // the row that was delivered with rv. The error has a status.
 func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state, error) {
 	outer := ctx
-	// Not WithTimeout: a context may have an earlier deadline at which it does not end, as
-	// that of a reflector's probe, and WithTimeout relies on it.
+	// Not WithTimeout: a context may have an earlier deadline at which it does not end,
+	// as that of a reflector's probe, and WithTimeout relies on it.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer time.AfterFunc(deadline, cancel).Stop()

@@ -74,8 +74,8 @@ type sink struct {
 	bookmarked bool      // the API server sends bookmarks
 }
 
-// newSink returns a sink of a writer that has taken over. The API server was heard of when
-// the last mark was written: a take-over is no sign of life.
+// newSink returns a sink of a writer that has taken over. The API server was heard of
+// when the last mark was written: a take-over is no sign of life.
 func newSink(w *writer, kind schema.GroupVersionKind, interval time.Duration) *sink {
 	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), heard: time.Now().Add(-w.age), last: w.end.rv}
 	s.changed.L = &s.mu
