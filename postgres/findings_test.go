@@ -1073,10 +1073,10 @@ func testBackFromDirect(sc *scene) {
 	sc.list(1950, object("a", 900))
 	upstream := watch.NewFake()
 	lw := sc.follower(FollowOptions{Upstream: &cache.ListWatch{
-		ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "2100"}}, nil
 		},
-		WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return upstream, nil },
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return upstream, nil },
 	}})
 	direct := func(is bool) {
 		if err := lw.Direct(is); err != nil {
