@@ -175,8 +175,15 @@ func (h *hub) wakeLocked() {
 	h.changed = make(chan struct{})
 }
 
+// logError is the error of a log that cannot be followed now. It says nothing of the
+// place where a client is.
+type logError struct{ error }
+
+func (e logError) Unwrap() error { return e.error }
+
 // broken ends the chain.
 func (h *hub) broken(err error) {
+	err = logError{err}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.chain) > 0 {

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
@@ -153,6 +154,65 @@ func TestGone(t *testing.T) {
 		s.server.dropGone(s.server.collections())
 		if got := next(w); got != "Expired" {
 			t.Errorf("the watch is sent %s, want Expired", got)
+		}
+	})
+}
+
+// TestWiped drops the content of a scope: its watches expire, as do those that come while
+// there is none.
+func TestWiped(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("100", "")
+		s.must(err)
+		synctest.Wait()
+		_, err = s.db.Wipe(func(store.Scope) bool { return true })
+		s.must(err)
+		if got := next(w); got != "Expired" {
+			t.Errorf("the watch is sent %s, want Expired", got)
+		}
+		w, err = s.watch("100", "")
+		s.must(err)
+		if got := next(w); got != "Expired" {
+			t.Errorf("another watch is sent %s, want Expired", got)
+		}
+	})
+}
+
+// unreadable is a Reader whose log cannot be read once fails is closed.
+type unreadable struct {
+	store.Store
+	fails chan struct{}
+}
+
+func (r unreadable) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		select {
+		case <-r.fails:
+			yield(store.Event{}, syscall.EIO)
+		case <-ctx.Done():
+			yield(store.Event{}, ctx.Err())
+		}
+	}
+}
+
+// TestUnreadableLog has a log that cannot be read for a while: watches just end, behind a
+// bookmark of what their clients have.
+func TestUnreadableLog(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		r := unreadable{s.store, make(chan struct{})}
+		s.from[0].Reader = r
+		s.served = s.server.find("pods")
+		w, err := s.watch("100", "")
+		s.must(err)
+		synctest.Wait()
+		close(r.fails)
+		if e := <-w.ResultChan(); e.Type != watch.Bookmark || metaOf(e.Object).GetResourceVersion() != "100" {
+			t.Errorf("the watch is sent %v, want a bookmark of 100", e)
+		}
+		if got := next(w); got != "end" {
+			t.Errorf("the watch is sent %s, want the end", got)
 		}
 	})
 }

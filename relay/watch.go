@@ -108,23 +108,30 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 	return w, nil
 }
 
-// isExpired reports whether the log does not lead from where a client is.
+// isExpired reports whether the log does not lead from where a client is. A log that was
+// wiped leads from nowhere.
 func isExpired(err error) bool {
-	return errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage)
+	return errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage) || errors.Is(err, store.ErrWiped)
+}
+
+// isPassing reports whether a client can go on later from what it has.
+func isPassing(err error) bool {
+	var log logError
+	return !isExpired(err) && (errors.Is(err, errSlow) || errors.Is(err, store.ErrClosed) || errors.As(err, &log))
 }
 
 var errSlow = errors.New("the client is too slow")
 
 // fail says why a watch ends. One that is too slow just ends, behind a whole group, as do
-// all when the process ends or a collection gets another reader: their clients go on from
-// what they have. They are sent a bookmark of it if they were sent nothing: client-go
+// all when the process ends, a collection gets another reader or the log cannot be
+// followed for now: their clients go on from what they have. They are sent a bookmark of it if they were sent nothing: client-go
 // lists again after a watch that has lasted for less than a second without any event (see
 // VeryShortWatchError). rv is what the client had when the watch began.
 func (w *watcher) fail(ctx context.Context, err error, rv string) {
 	if ctx.Err() != nil {
 		return
 	}
-	if errors.Is(err, errSlow) || errors.Is(err, store.ErrClosed) {
+	if isPassing(err) {
 		if w.owes {
 			_ = w.send(ctx, w.bookmark(rv, false))
 		}
@@ -228,7 +235,7 @@ func (w *watcher) replay(ctx context.Context, from entry, rv string) (*node, err
 	for g, err := range w.s.groups(ctx, from.place, func(bool) {}) {
 		switch {
 		case err != nil:
-			return nil, cmp.Or(context.Cause(w.s.hub.ctx), err)
+			return nil, cmp.Or(context.Cause(w.s.hub.ctx), error(logError{err}))
 		case g.inside:
 			if g, err = w.rest(g, rv); err != nil {
 				return nil, err
