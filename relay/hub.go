@@ -252,10 +252,14 @@ func (h *hub) findLocked(p store.Place, told string) (e entry, wait bool, err er
 		switch order := compareRV(n.place.RV, p.RV); {
 		case order > 0:
 			continue
-		case order == 0, n == last && compareRV(p.RV, told) <= 0:
+		case order == 0, n == last && compareRV(p.RV, told) == 0:
 			return entry{at: n}, false, nil
-		case n == last && h.above != "" && compareRV(p.RV, h.above) <= 0:
-			return e, false, fmt.Errorf("%w: %s is of a history of the server that is no more", store.ErrLineage, p.RV)
+		case h.above != "" && compareRV(p.RV, h.above) <= 0:
+			// Both histories may have it, and only what was told just now is known to be
+			// of the new one.
+			return e, false, fmt.Errorf("%w: %s may be of a history of the server that is no more", store.ErrLineage, p.RV)
+		case n == last && compareRV(p.RV, told) < 0:
+			return entry{at: n}, false, nil
 		case n == last:
 			return entry{at: n, ahead: p.RV}, false, nil
 		case n.next.from != "" && compareRV(p.RV, n.next.from) <= 0:

@@ -475,6 +475,35 @@ func TestFormerHistory(t *testing.T) {
 	})
 }
 
+// TestFormerHistoryIsPassed watches from a resource version of a history that was rewound
+// when bookmarks have moved the new history past it, but nothing has changed.
+func TestFormerHistoryIsPassed(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		s.must(s.store.Apply(store.Batch{Reason: "rewound", Rewound: true}))
+		s.list(2, 50)
+		for _, told := range []string{"95", "120"} {
+			s.must(s.store.Apply(store.Batch{RV: told}))
+			s.flush()
+			w, err := s.watch("90", "")
+			s.must(err)
+			if got := next(w); got != "Expired" {
+				t.Errorf("when %s is told, a watch of the old history is sent %s, want Expired", told, got)
+			}
+			l, err := s.served.List(s.Context(), &metainternalversion.ListOptions{})
+			s.must(err)
+			if rv := l.(*list).meta.ResourceVersion; rv != told {
+				t.Fatalf("the list tells %s, want %s", rv, told)
+			}
+			w, err = s.watch(told, "")
+			s.must(err)
+			if got := next(w); got != "nothing" {
+				t.Errorf("a watch from what a list has told, %s, is sent %s", told, got)
+			}
+		}
+	})
+}
+
 // TestBookmarkBehindGroup has a commit end above the last change that a watch is sent: a
 // bookmark says so, and the watch goes on from there.
 func TestBookmarkBehindGroup(t *testing.T) {
