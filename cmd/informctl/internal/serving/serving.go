@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/relay"
@@ -35,6 +36,18 @@ func Note(scope store.Scope, transform, serverVersion string) string {
 		return "the server is newer than informctl, which may leave out fields that it does not know"
 	}
 	return ""
+}
+
+// StaleAfter is how long a server may not have been heard before users are warned: it
+// sends events or bookmarks about each minute.
+const StaleAfter = 150 * time.Second
+
+// WithNote returns a note with another one behind it. Either may be "".
+func WithNote(note, other string) string {
+	if note == "" || other == "" {
+		return note + other
+	}
+	return note + "; " + other
 }
 
 // RunPath returns the path of the kubeconfig of a process that keeps a file.

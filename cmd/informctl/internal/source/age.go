@@ -98,6 +98,16 @@ func (v *View) unfollowed(ctx context.Context, at time.Time) (set time.Time, err
 	return time.Time{}, nil
 }
 
+// Unfollowed returns when the content that a scope of a file has at a moment was last
+// known to be current, zero if it was current then.
+func Unfollowed(ctx context.Context, r store.Reader, info store.Info, at time.Time) (set time.Time, err error) {
+	if at.After(info.Checkpoint.Time) {
+		return info.Checkpoint.Time, nil
+	}
+	v := &View{Info: info, Reader: r, ofFile: true}
+	return v.unfollowed(ctx, at)
+}
+
 // freshness returns why a scope may be behind its server, "" if it is not, and when its
 // checkpoint was set.
 func freshness(info store.Info, statuses []informer.Status) (reason string, set time.Time) {

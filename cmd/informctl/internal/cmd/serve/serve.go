@@ -124,6 +124,7 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 	var h held
 	version := db.ServerVersion(ctx)
 	var last time.Time
+	var heard []time.Time // of the server, for each of h.all; zero is the moment that is served
 	var absent, ahead []error
 	var moved []string
 	for _, info := range db.Scopes {
@@ -163,6 +164,11 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		} else if info.Checkpoint.Time.After(last) {
 			last = info.Checkpoint.Time
 		}
+		since, err := o.heard(ctx, r, info)
+		if err != nil {
+			return h, fmt.Errorf("%s: %w", info.Scope, err)
+		}
+		heard = append(heard, since)
 		h.all = append(h.all, c)
 	}
 	if o.secrets && !slices.ContainsFunc(h.all, func(c relay.Collection) bool { return c.Scope.IsSecret() }) {
@@ -197,5 +203,30 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		h.state = o.at.Time.UTC().Format(time.RFC3339)
 	}
 	h.warning = "informctl: the state of " + h.state
+	moment, word := last, "since"
+	if !o.at.IsZero() {
+		moment, word = o.at.Time, "then"
+	}
+	for i, since := range heard {
+		if !since.IsZero() && moment.Sub(since) > serving.StaleAfter {
+			note := fmt.Sprintf("as of %s, the server was not heard %s", since.UTC().Format(time.RFC3339), word)
+			h.all[i].Note = serving.WithNote(note, h.all[i].Note)
+		}
+	}
 	return h, nil
+}
+
+// heard returns when the server was last heard before the moment that is served, zero if
+// it was heard then: scopes of a file may have been followed at different times.
+func (o *options) heard(ctx context.Context, r store.Reader, info store.Info) (time.Time, error) {
+	switch {
+	case o.at.RV != "":
+		return time.Time{}, nil // the log has the state of a resource version
+	case !o.at.IsZero():
+		return source.Unfollowed(ctx, r, info, o.at.Time)
+	case info.Checkpoint.RV != "":
+		return info.Checkpoint.Time, nil
+	}
+	state, err := r.History() // the checkpoint has the time when it was made invalid
+	return state.Readable.Time, err
 }

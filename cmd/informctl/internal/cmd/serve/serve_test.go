@@ -1,0 +1,99 @@
+package serve
+
+import (
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// keep lists an object into a scope of a file, as a run does that ends then.
+func keep(t *testing.T, path, resource, kind string, obj runtime.Object, rv string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	c, err := codec.For(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := db.Open(store.Scope{Resource: resource, Kind: corev1.SchemeGroupVersion.WithKind(kind)}, store.Options{Codec: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add(obj); err != nil {
+		t.Fatal(err)
+	}
+	for b, err := range r.Parts(rv) {
+		if err == nil {
+			b.CatchUp = true
+			err = s.Apply(b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestScopesOfDifferentAges serves a file whose scopes were followed at different times:
+// what is older than the state that all answers name says so.
+func TestScopesOfDifferentAges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	synctest.Test(t, func(t *testing.T) {
+		meta := metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a", ResourceVersion: "1"}
+		began := time.Now()
+		keep(t, path, "nodes", "Node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "n", ResourceVersion: "1"}}, "100")
+		<-time.After(time.Minute)
+		keep(t, path, "pods", "Pod", &corev1.Pod{ObjectMeta: meta}, "110")
+		<-time.After(time.Hour)
+		keep(t, path, "pods", "Pod", &corev1.Pod{ObjectMeta: meta}, "200")
+		db, err := source.OpenDatabase(path, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		as := "as of " + began.UTC().Format(time.RFC3339) + ", the server was not heard "
+		for _, test := range []struct {
+			at    store.Place
+			notes map[string]string
+		}{
+			{store.Place{}, map[string]string{"nodes": as + "since", "pods": ""}},
+			{store.Place{Time: began.Add(2 * time.Minute)}, map[string]string{"nodes": "", "pods": ""}},
+			{store.Place{Time: began.Add(30 * time.Minute)}, map[string]string{"nodes": as + "then", "pods": ""}},
+		} {
+			held, err := (&options{at: test.at}).collections(t.Context(), db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(held.all) != 2 {
+				t.Errorf("at %v %d collections are served, want 2", test.at, len(held.all))
+			}
+			for _, c := range held.all {
+				if want := test.notes[c.Scope.Resource]; c.Note != want {
+					t.Errorf("at %v the note of %s is %q, want %q", test.at, c.Scope.Resource, c.Note, want)
+				}
+			}
+		}
+	})
+}
