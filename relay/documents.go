@@ -161,7 +161,10 @@ func (d *Documents) Fetch(ctx context.Context, config *rest.Config) error {
 	var failed []error // as of an aggregated API that does not work
 	for name, now := range index.Paths {
 		if had.Paths[name] == now {
-			continue
+			// The file may have lost it while the index was in memory.
+			if b, err := f.read(ctx, openAPIPath+"/"+name); err == nil && b != nil {
+				continue
+			}
 		}
 		if err := f.fetch(ctx, openAPIPath+"/"+name, ""); err != nil {
 			failed = append(failed, err)
