@@ -226,7 +226,7 @@ func (h *hub) enter(ctx context.Context, p store.Place) (entry, error) {
 		case <-h.ctx.Done():
 			return entry{}, context.Cause(h.ctx)
 		case <-ctx.Done():
-			return entry{}, cmp.Or(err, fmt.Errorf("%s: the log is not read so far", h.s.Scope))
+			return entry{}, cmp.Or(err, error(logError{fmt.Errorf("%s: the log is not read so far", h.s.Scope)}))
 		}
 	}
 }

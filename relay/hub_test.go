@@ -252,6 +252,30 @@ func TestHeld(t *testing.T) {
 	})
 }
 
+// TestHeldDuringList has an object that cannot be stored while the objects of a watch are
+// sent to a slow client: the watch ends behind them, since the log cannot be followed.
+func TestHeldDuringList(t *testing.T) {
+	inScene(t, func(s *scene) {
+		const n = 2 * watchBuffer
+		s.list(n, 100)
+		w, err := s.served.Watch(request.WithNamespace(s.Context(), "default"), &metainternalversion.ListOptions{SendInitialEvents: new(true)})
+		s.must(err)
+		defer w.Stop()
+		synctest.Wait() // it waits for the client
+		s.put(1, 101, false)
+		s.flush()
+		<-time.After(2 * staleAfter)
+		for range n {
+			if got := next(w); !strings.HasPrefix(got, "ADDED") {
+				t.Fatalf("the watch is sent %s, want its objects", got)
+			}
+		}
+		if got := next(w); got != "end" {
+			t.Errorf("behind its objects the watch is sent %s, want the end", got)
+		}
+	})
+}
+
 // TestNotLoaded asks before the first list is complete: nothing is said not to exist.
 func TestNotLoaded(t *testing.T) {
 	inScene(t, func(s *scene) {

@@ -76,9 +76,7 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 		}
 	}
 	// The place is looked for before there is an answer, so that a client hears 503.
-	waits, stop := context.WithTimeout(ctx, reachPatience)
-	defer stop()
-	from, err := s.hub.enter(waits, at)
+	from, err := w.enter(ctx, at)
 	if err != nil && !isExpired(err) && !errors.Is(err, store.ErrClosed) {
 		return nil, unavailable(err)
 	}
@@ -97,7 +95,7 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 			// client meanwhile.
 			from = entry{}
 			if err = w.sendAll(ctx, at, told); err == nil {
-				from, err = s.hub.enter(ctx, at)
+				from, err = w.enter(ctx, at)
 			}
 		}
 		if err == nil {
@@ -106,6 +104,14 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 		w.fail(ctx, err, told)
 	}()
 	return w, nil
+}
+
+// enter returns where the watch goes on from a place. It waits for a moment only until the
+// log is followed to there: the client hears nothing meanwhile.
+func (w *watcher) enter(ctx context.Context, at store.Place) (entry, error) {
+	ctx, stop := context.WithTimeout(ctx, reachPatience)
+	defer stop()
+	return w.s.hub.enter(ctx, at)
 }
 
 // isExpired reports whether the log does not lead from where a client is. A log that was
@@ -244,7 +250,7 @@ func (w *watcher) replay(ctx context.Context, from entry, rv string) (*node, err
 		if err := w.tell(ctx, g); err != nil {
 			return nil, err
 		}
-		e, err := w.s.hub.enter(ctx, g.place)
+		e, err := w.enter(ctx, g.place)
 		if e.at != nil || err != nil {
 			return e.at, err
 		}
@@ -333,7 +339,7 @@ func (w *watcher) tellAll(ctx context.Context, g *group, cut <-chan struct{}) (*
 		return nil, errSlow
 	default:
 	}
-	e, err := w.s.hub.enter(ctx, g.place)
+	e, err := w.enter(ctx, g.place)
 	if err == nil && e.at == nil {
 		err = errSlow
 	}
