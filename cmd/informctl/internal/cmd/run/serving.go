@@ -10,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/serving"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/relay"
 	"github.com/informctl/informctl/store"
@@ -100,7 +101,7 @@ func (s *servedScopes) stored() (out []relay.Collection) {
 		}
 	}
 	for _, info := range infos {
-		if !info.Complete || info.Scope.Cluster != newest.Scope.Cluster {
+		if !info.Complete || source.IsGone(info) || info.Scope.Cluster != newest.Scope.Cluster {
 			continue
 		}
 		if v := s.view(info.ID); v != nil {

@@ -1,0 +1,112 @@
+package run
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+func openFile(t *testing.T) *bolt.DB {
+	t.Helper()
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func podsOf(cluster string) store.Scope {
+	return store.Scope{Cluster: cluster, Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}
+}
+
+func widgetsOf(cluster string) store.Scope {
+	return store.Scope{
+		Cluster: cluster, Resource: "widgets.example.com", Form: store.Unstructured,
+		Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"},
+	}
+}
+
+// keep lists objects into a scope of a file, as an earlier run has done. With a reason,
+// the checkpoint was made invalid then.
+func keep(t *testing.T, db *bolt.DB, scope store.Scope, reason string, objects ...runtime.Object) {
+	t.Helper()
+	example := runtime.Object(&unstructured.Unstructured{})
+	if scope.Form == store.Typed {
+		example = &corev1.Pod{}
+	}
+	c, err := codec.For(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := db.Open(scope, store.Options{Codec: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, obj := range objects {
+		if err := r.Add(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for b, err := range r.Parts("100") {
+		if err == nil {
+			err = s.Apply(b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if reason == "" {
+		return
+	}
+	if err := s.Invalidate(t.Context(), reason); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func onePod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "a", ResourceVersion: "1"}}
+}
+
+// servedOf returns the resources that are served.
+func servedOf(s *servedScopes) (names []string) {
+	for _, c := range s.Collections() {
+		names = append(names, c.Scope.Resource)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestGoneIsNotServed has a file with the log of a resource that the server no longer
+// serves: before the server is reached it is not served as if it had no objects.
+func TestGoneIsNotServed(t *testing.T) {
+	db := openFile(t)
+	keep(t, db, podsOf("c"), "", onePod())
+	keep(t, db, widgetsOf("c"), source.ReasonGone)
+	s := &servedScopes{db: db, of: &observed{}, views: map[string]store.Store{}}
+	if got, want := servedOf(s), []string{"pods"}; !slices.Equal(got, want) {
+		t.Errorf("%v are served, want %v", got, want)
+	}
+}
