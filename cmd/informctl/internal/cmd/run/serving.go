@@ -81,6 +81,10 @@ func (s *servedScopes) Collections() (out []relay.Collection) {
 				c.Reader = v
 			}
 		}
+		// What the server refuses to list will not be there, and is not waited for.
+		if state, err := c.Reader.History(); f.isDenied() && err == nil && state.Readable.IsZero() {
+			continue
+		}
 		out = append(out, c)
 	}
 	return out

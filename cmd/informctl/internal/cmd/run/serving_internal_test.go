@@ -1,25 +1,38 @@
 package run
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
 func openFile(t *testing.T) *bolt.DB {
 	t.Helper()
-	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	return openFileAt(t, filepath.Join(t.TempDir(), "informers.db"))
+}
+
+func openFileAt(t *testing.T, path string) *bolt.DB {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,5 +121,61 @@ func TestGoneIsNotServed(t *testing.T) {
 	s := &servedScopes{db: db, of: &observed{}, views: map[string]store.Store{}}
 	if got, want := servedOf(s), []string{"pods"}; !slices.Equal(got, want) {
 		t.Errorf("%v are served, want %v", got, want)
+	}
+}
+
+// following follows collections, as run does, until the test ends. It is called in a
+// bubble of synctest.
+func following(t *testing.T, db *bolt.DB, of map[store.Scope]cache.ListerWatcherWithContext) *servedScopes {
+	t.Helper()
+	fs := &followers{o: &options{}, cluster: &connection{identity: "c"}, db: db}
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+	t.Cleanup(func() {
+		cancel()
+		if err := fs.wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	for scope, lw := range of {
+		f, err := newFollowerOf(db, scope, lw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fs.all = append(fs.all, f)
+		fs.start(ctx, f)
+	}
+	s := &servedScopes{db: db, of: &observed{}, views: map[string]store.Store{}}
+	s.of.Store(fs)
+	<-time.After(time.Second)
+	return s
+}
+
+// TestRefusedIsNotServed follows a resource that the server refuses to list: it is not
+// waited for, unless an earlier run has kept it.
+func TestRefusedIsNotServed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	for _, isKept := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			db := openFileAt(t, path)
+			secret := podsOf("c")
+			secret.Namespace = "secret"
+			want := 1
+			if isKept {
+				keep(t, db, secret, "", onePod())
+				want = 2
+			}
+			refuses := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
+			for range 100 {
+				refused := apierrors.NewForbidden(corev1.Resource("pods"), "", nil)
+				refuses.FailList(refused)
+				refuses.FailWatch(refused)
+			}
+			s := following(t, db, map[store.Scope]cache.ListerWatcherWithContext{
+				podsOf("c"): fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{}), secret: refuses,
+			})
+			if got := s.Collections(); len(got) != want {
+				t.Errorf("with a refused scope that is kept (%t) %d are served, want %d", isKept, len(got), want)
+			}
+		})
 	}
 }
