@@ -29,7 +29,7 @@ type Collection struct {
 	// Live means that a server is followed. Users are warned while it is not heard.
 	Live bool
 	// Note is what users have to know of the objects, as that a transform has changed
-	// them; "" for nothing.
+	// them; "" for nothing. It may change.
 	Note string
 }
 
@@ -65,6 +65,7 @@ type served struct {
 	payloads store.Payloader // nil if the objects are not kept encoded
 	writes   *settler        // nil if there is nothing to write
 	hub      *hub
+	note     atomic.Pointer[string] // Note as the source has it now
 	plain    *handlers.RequestScope // of requests for the objects
 	other    *handlers.RequestScope // of requests for Tables and metadata
 
@@ -81,6 +82,7 @@ type served struct {
 // newServed begins to serve a collection, until end is called.
 func newServed(s *Server, c Collection) *served {
 	out := &served{Collection: c, server: s, Resource: c.groupResource().WithVersion(c.Scope.Kind.Version)}
+	out.note.Store(&c.Note)
 	out.payloads, _ = c.Reader.(store.Payloader)
 	if f, ok := c.Reader.(flusher); ok && c.At.IsZero() && c.Live {
 		out.writes = newSettler(f.Flush)
@@ -115,7 +117,7 @@ func newServed(s *Server, c Collection) *served {
 	return out
 }
 
-// isOf reports whether it serves a collection of the source.
+// isOf reports whether it serves a collection of the source, whose note may be another one.
 func (s *served) isOf(c Collection) bool {
 	return s.Reader == c.Reader && s.At == c.At
 }
@@ -127,11 +129,20 @@ const staleAfter = 150 * time.Second
 // warnings returns what a user has to know of the answer.
 func (s *served) warnings(now time.Time) []string {
 	var out []string
-	if since := s.Reader.Checkpoint().Time; s.Live && !since.IsZero() && now.Sub(since) > staleAfter {
-		out = append(out, fmt.Sprintf("%s: as of %s, the server was not heard since", s.Scope.Resource, since.UTC().Format(time.RFC3339)))
+	switch c := s.Reader.Checkpoint(); {
+	case !s.Live || c.Time.IsZero():
+	case c.RV == "":
+		// The time is when the resource version was given up.
+		text := s.Scope.Resource + ": it was not listed again yet"
+		if state, err := s.Reader.History(); err == nil && !state.Readable.IsZero() {
+			text = fmt.Sprintf("%s: as of %s or later, it was not listed again yet", s.Scope.Resource, state.Readable.Time.UTC().Format(time.RFC3339))
+		}
+		out = append(out, text)
+	case now.Sub(c.Time) > staleAfter:
+		out = append(out, fmt.Sprintf("%s: as of %s, the server was not heard since", s.Scope.Resource, c.Time.UTC().Format(time.RFC3339)))
 	}
-	if s.Note != "" {
-		out = append(out, s.Scope.Resource+": "+s.Note)
+	if note := *s.note.Load(); note != "" {
+		out = append(out, s.Scope.Resource+": "+note)
 	}
 	if s.writes != nil {
 		if err := s.writes.failure(); err != nil {

@@ -387,6 +387,21 @@ func TestWarning(t *testing.T) {
 		if got := ask(); got != want {
 			t.Errorf("it warns: %s, want %s", got, want)
 		}
+		s.must(s.store.Invalidate(s.Context(), "a list that fails"))
+		want = fmt.Sprintf(`299 - "pods: as of %s or later, it was not listed again yet"`, heard.UTC().Format(time.RFC3339))
+		if got := ask(); got != want {
+			t.Errorf("before a list it warns: %s, want %s", got, want)
+		}
+		s.list(1, 200)
+		for _, note := range []string{"a note", ""} {
+			s.from[0].Note, want = note, ""
+			if note != "" {
+				want = `299 - "pods: a note"`
+			}
+			if got := ask(); got != want {
+				t.Errorf("with the note %q it warns: %s, want %s", note, got, want)
+			}
+		}
 	})
 }
 

@@ -166,6 +166,7 @@ func (s *Server) serve(c Collection) *served {
 	}
 	if known := s.served[id]; known != nil {
 		if known.isOf(c) {
+			known.note.Store(&c.Note)
 			return known
 		}
 		// The log is the same, so clients go on where they were, or the log says no.
