@@ -155,7 +155,9 @@ func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 	}
 	before := fs.cluster.everything
 	now.Asked = before.Served
+	fs.mu.Lock()
 	fs.cluster.everything = now
+	fs.mu.Unlock()
 	said := slices.Clone(before.Left)
 	for gv := range now.Unknown { // what is followed of it stays
 		said = append(said, cluster.LeftOut{Resource: gv.String()})

@@ -36,7 +36,7 @@ type followers struct {
 	slots   chan struct{} // one element per first list; nil: no bound
 	running sync.WaitGroup
 
-	mu   sync.Mutex // protects the fields below
+	mu   sync.Mutex // protects the fields below and, for other goroutines, cluster.everything
 	all  []*follower
 	errs []error
 }
@@ -102,6 +102,13 @@ func (fs *followers) list() []*follower {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	return slices.Clone(fs.all)
+}
+
+// everything returns what the server serves, nil without --all.
+func (fs *followers) everything() *cluster.Everything {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.cluster.everything
 }
 
 // start runs a follower until ctx ends or remove is called.

@@ -87,6 +87,31 @@ func (s *servedScopes) Collections() (out []relay.Collection) {
 		}
 		out = append(out, c)
 	}
+	return append(out, s.unknown(fs)...)
+}
+
+// unknown returns what the file has of the API groups that the server could not name the
+// resources of, as those of an aggregated API that is down: they are followed when it can.
+func (s *servedScopes) unknown(fs *followers) (out []relay.Collection) {
+	known := fs.everything()
+	if known == nil || len(known.Unknown) == 0 {
+		return nil
+	}
+	infos, err := s.db.Scopes()
+	if err != nil {
+		return nil // as of what is followed, too, then
+	}
+	followers := fs.list()
+	for _, info := range infos {
+		if !info.Complete || source.IsGone(info) || info.Scope.Cluster != fs.cluster.identity ||
+			!known.IsUnknown(info.Scope.Kind.Group) || fs.cluster.excluded.Has(info.Scope.Resource) || isHeld(followers, info.Scope) || isReplaced(followers, info.Scope) {
+			continue
+		}
+		if v := s.view(info.ID); v != nil {
+			note := serving.WithNote("the server does not answer for "+info.Scope.Kind.Group, serving.Note(info.Scope, info.TransformVersion, fs.cluster.version))
+			out = append(out, relay.Collection{Scope: info.Scope, Reader: v, Live: true, Note: note})
+		}
+	}
 	return out
 }
 

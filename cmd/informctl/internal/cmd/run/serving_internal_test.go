@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/fakeapi"
@@ -200,6 +201,35 @@ func TestUnheardIsNoted(t *testing.T) {
 			<-time.After(5 * time.Minute)
 			if got := s.Collections(); len(got) != 1 || got[0].Note != test.want {
 				t.Errorf("%v is served, want the note %q", got, test.want)
+			}
+		}
+	})
+}
+
+// TestUnknownGroupIsServed follows a server that cannot name the resources of an API group:
+// what the file has of it is served until it can.
+func TestUnknownGroupIsServed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	synctest.Test(t, func(t *testing.T) {
+		db := openFileAt(t, path)
+		for _, identity := range []string{"c", "another"} {
+			keep(t, db, widgetsOf(identity), "")
+		}
+		s := following(t, db, map[store.Scope]cache.ListerWatcherWithContext{
+			podsOf("c"): fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{}),
+		})
+		fs := s.of.Load()
+		for _, test := range []struct {
+			unknown map[schema.GroupVersion]bool
+			want    []string
+		}{
+			{nil, []string{"pods"}},
+			{map[schema.GroupVersion]bool{{Group: "metrics.k8s.io", Version: "v1"}: true}, []string{"pods"}},
+			{map[schema.GroupVersion]bool{{Group: "example.com", Version: "v1"}: true}, []string{"pods", "widgets.example.com"}},
+		} {
+			fs.cluster.everything = &cluster.Everything{Unknown: test.unknown}
+			if got := servedOf(s); !slices.Equal(got, test.want) {
+				t.Errorf("with the unknown groups %v, %v are served, want %v", test.unknown, got, test.want)
 			}
 		}
 	})
