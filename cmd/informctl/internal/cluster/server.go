@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,19 @@ func Config(kube *genericclioptions.ConfigFlags) (*rest.Config, error) {
 	config.QPS = -1 // mostly watches; the server limits by itself
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	return config, nil
+}
+
+// AddressOf identifies the address of a server: its host and its CA. It is "" if the CA
+// cannot be read.
+func AddressOf(config *rest.Config) string {
+	ca := config.CAData
+	if len(ca) == 0 && config.CAFile != "" {
+		var err error
+		if ca, err = os.ReadFile(config.CAFile); err != nil {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s %x", config.Host, sha256.Sum256(ca))
 }
 
 // namesCluster returns an error if the configuration is only client-go's default, a

@@ -202,16 +202,32 @@ func (fs *followers) drop(infos []store.Info) error {
 	return err
 }
 
-// noteServer records the version of the server in the file, and says once, when all is
-// listed, that it is newer than the types.
+// note records a value in the file.
+func (fs *followers) note(ctx context.Context, ledger, key, value string) error {
+	values, err := fs.db.Ledger(ctx, ledger)
+	if err == nil && string(values[key]) != value {
+		err = fs.db.SetLedger(ctx, ledger, map[string][]byte{key: []byte(value)})
+	}
+	return err
+}
+
+// noteServer records the version of the server and its cluster in the file, and says once,
+// when all is listed, that it is newer than the types.
 func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
 	server := fs.cluster.version
-	values, err := fs.db.Ledger(ctx, wire.ServerLedger)
-	if err == nil && string(values[wire.ServerVersion]) != server {
-		err = fs.db.SetLedger(ctx, wire.ServerLedger, map[string][]byte{wire.ServerVersion: []byte(server)})
-	}
-	if err != nil && ctx.Err() == nil {
-		cmdutil.Warnings(logger).Info("The version of the server was not recorded", "because", err.Error())
+	warn := cmdutil.Warnings(logger)
+	switch err := fs.note(ctx, wire.ServerLedger, wire.ServerVersion, server); {
+	case ctx.Err() != nil:
+	case err != nil:
+		warn.Info("The version of the server was not recorded", "because", err.Error())
+	default:
+		address := cluster.AddressOf(fs.cluster.Config)
+		if address == "" {
+			break
+		}
+		if err := fs.note(ctx, clusters, address, fs.cluster.identity); err != nil && ctx.Err() == nil {
+			warn.Info("The cluster of the server was not recorded", "because", err.Error())
+		}
 	}
 	if !cmdutil.IsNewer(server) {
 		return
@@ -226,5 +242,5 @@ func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
 			objects += f.informer.Status().Objects
 		}
 	}
-	cmdutil.Warnings(logger).Info("The server is newer than the types of this program, fields that they do not know are left out", "server", server, "types", fmt.Sprintf("1.%d", cmdutil.TypesMinor), "objects", objects)
+	warn.Info("The server is newer than the types of this program, fields that they do not know are left out", "server", server, "types", fmt.Sprintf("1.%d", cmdutil.TypesMinor), "objects", objects)
 }

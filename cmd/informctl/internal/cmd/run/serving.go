@@ -3,11 +3,13 @@ package run
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/serving"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
@@ -23,11 +25,12 @@ func (o *options) beginServing(ctx context.Context, db *bolt.DB, documents *rela
 		return nil, fmt.Errorf("--serve serves a file: %w", err)
 	}
 	values, _ := db.Ledger(ctx, wire.ServerLedger) // else there is no version
+	last := o.lastCluster(ctx, db)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	begun, failed := make(chan struct{}), make(chan error, 1)
 	ended.Go(func() {
-		from := &servedScopes{db: db, of: of, views: map[string]store.Store{}}
+		from := &servedScopes{db: db, of: of, cluster: last, views: map[string]store.Store{}}
 		options := relay.Options{
 			Secrets: o.servesSecret, Documents: documents, ServerVersion: string(values[wire.ServerVersion]), Logger: logger,
 		}
@@ -57,11 +60,40 @@ func (o *options) beginServing(ctx context.Context, db *bolt.DB, documents *rela
 	}
 }
 
+// clusters is the ledger of the clusters that were last found at an address: until the
+// server is reached, --serve serves what the file has of that cluster.
+const clusters = "informctl/clusters"
+
+// lastCluster returns the cluster that is served until the server is reached: the one that
+// was last found at its address. It is "" if none was. A database has no address; then it
+// is the cluster that was followed last.
+func (o *options) lastCluster(ctx context.Context, db *bolt.DB) string {
+	if !o.follows {
+		config, err := cluster.Config(o.kube)
+		if err != nil {
+			return "" // connect returns it
+		}
+		values, _ := db.Ledger(ctx, clusters) // else none is known
+		return string(values[cluster.AddressOf(config)])
+	}
+	infos, _ := db.Scopes() // else none is known
+	var newest store.Info
+	for _, info := range infos {
+		if strings.HasPrefix(info.Scope.Cluster, o.cluster) && info.Checkpoint.Time.After(newest.Checkpoint.Time) {
+			newest = info
+		}
+	}
+	return newest.Scope.Cluster
+}
+
 // servedScopes are the scopes of a run: those that are followed and, until they are
 // opened, those that the file has.
 type servedScopes struct {
 	db *bolt.DB
 	of *observed
+	// cluster is that of the scopes that are served until the server is reached; "" for
+	// none.
+	cluster string
 
 	mu    sync.Mutex             // protects the fields below
 	views map[string]store.Store // of the file, by the ID of the scope
@@ -115,7 +147,7 @@ func (s *servedScopes) unknown(fs *followers) (out []relay.Collection) {
 	return out
 }
 
-// stored returns what the file has of the cluster that was followed last.
+// stored returns what the file has of the cluster that is served.
 func (s *servedScopes) stored() (out []relay.Collection) {
 	infos, err := s.db.Scopes()
 	if err != nil {
@@ -123,14 +155,8 @@ func (s *servedScopes) stored() (out []relay.Collection) {
 		defer s.mu.Unlock()
 		return s.last
 	}
-	var newest store.Info
 	for _, info := range infos {
-		if info.Checkpoint.Time.After(newest.Checkpoint.Time) {
-			newest = info
-		}
-	}
-	for _, info := range infos {
-		if !info.Complete || source.IsGone(info) || info.Scope.Cluster != newest.Scope.Cluster {
+		if !info.Complete || source.IsGone(info) || s.cluster == "" || info.Scope.Cluster != s.cluster {
 			continue
 		}
 		if v := s.view(info.ID); v != nil {

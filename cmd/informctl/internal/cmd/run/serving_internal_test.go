@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -119,7 +121,7 @@ func TestGoneIsNotServed(t *testing.T) {
 	db := openFile(t)
 	keep(t, db, podsOf("c"), "", onePod())
 	keep(t, db, widgetsOf("c"), source.ReasonGone)
-	s := &servedScopes{db: db, of: &observed{}, views: map[string]store.Store{}}
+	s := &servedScopes{db: db, of: &observed{}, cluster: "c", views: map[string]store.Store{}}
 	if got, want := servedOf(s), []string{"pods"}; !slices.Equal(got, want) {
 		t.Errorf("%v are served, want %v", got, want)
 	}
@@ -233,4 +235,31 @@ func TestUnknownGroupIsServed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestClusterBeforeReached serves a file of two clusters before the server is reached: what
+// is served is of the cluster that was last found at its address, whatever was followed
+// last.
+func TestClusterBeforeReached(t *testing.T) {
+	db := openFile(t)
+	keep(t, db, podsOf("a"), "", onePod())
+	keep(t, db, widgetsOf("b"), "")
+	none := filepath.Join(t.TempDir(), "none")
+	if err := os.WriteFile(none, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, identity := range []string{"a", "b"} {
+		fs := &followers{db: db, cluster: &connection{
+			Server: &cluster.Server{Config: &rest.Config{Host: "https://" + identity}}, identity: identity,
+		}}
+		fs.noteServer(t.Context(), logr.Discard())
+	}
+	for host, want := range map[string][]string{"a": {"pods"}, "b": {"widgets.example.com"}, "c": nil} {
+		o := &options{kube: cluster.NewFlags()}
+		*o.kube.KubeConfig, *o.kube.APIServer = none, "https://"+host
+		s := &servedScopes{db: db, of: &observed{}, cluster: o.lastCluster(t.Context(), db), views: map[string]store.Store{}}
+		if got := servedOf(s); !slices.Equal(got, want) {
+			t.Errorf("at the server %s, %v are served, want %v", host, got, want)
+		}
+	}
 }
