@@ -84,6 +84,11 @@ func IsNamespace(fn cache.IndexFunc) bool {
 	return reflect.ValueOf(fn).Pointer() == reflect.ValueOf(cache.MetaNamespaceIndexFunc).Pointer()
 }
 
+// IsNodeName reports whether fn is that of [NodeName]. Another function may have its name.
+func IsNodeName(fn cache.IndexFunc) bool {
+	return reflect.ValueOf(fn).Pointer() == reflect.ValueOf(nodeName).Pointer()
+}
+
 // accessor is like meta.Accessor but also returns an error for nil pointers.
 func accessor(obj any) (metav1.Object, error) {
 	if v := reflect.ValueOf(obj); v.Kind() != reflect.Pointer || v.IsNil() {

@@ -49,28 +49,30 @@ func OwnerUID() Index {
 // NodeName returns the index named "node" of the node to which a typed or unstructured
 // pod is bound. An unbound pod has no value. Objects of other types are errors.
 func NodeName() Index {
-	return Index{Name: "node", Version: "1", Func: func(obj any) ([]string, error) {
-		if _, err := accessor(obj); err != nil {
-			return nil, err
+	return Index{Name: "node", Version: "1", Func: nodeName}
+}
+
+func nodeName(obj any) ([]string, error) {
+	if _, err := accessor(obj); err != nil {
+		return nil, err
+	}
+	var name string
+	switch obj := obj.(type) {
+	case *corev1.Pod:
+		name = obj.Spec.NodeName
+	case *unstructured.Unstructured:
+		var err error
+		if name, _, err = unstructured.NestedString(obj.Object, "spec", "nodeName"); err != nil {
+			// The error is not wrapped, because it shows the value.
+			return nil, fmt.Errorf("index %q: spec.nodeName is not a string", "node")
 		}
-		var name string
-		switch obj := obj.(type) {
-		case *corev1.Pod:
-			name = obj.Spec.NodeName
-		case *unstructured.Unstructured:
-			var err error
-			if name, _, err = unstructured.NestedString(obj.Object, "spec", "nodeName"); err != nil {
-				// The error is not wrapped, because it shows the value.
-				return nil, fmt.Errorf("index %q: spec.nodeName is not a string", "node")
-			}
-		default:
-			return nil, fmt.Errorf("index %q: a %T is not a pod", "node", obj)
-		}
-		if name == "" {
-			return nil, nil
-		}
-		return []string{name}, nil
-	}}
+	default:
+		return nil, fmt.Errorf("index %q: a %T is not a pod", "node", obj)
+	}
+	if name == "" {
+		return nil, nil
+	}
+	return []string{name}, nil
 }
 
 // Parse returns the predefined index that spec names: "namespace", "label:KEY",

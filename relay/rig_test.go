@@ -35,6 +35,13 @@ func filled(t *testing.T, db *bolt.DB, scope store.Scope, example runtime.Object
 	if err != nil {
 		t.Fatal(err)
 	}
+	listInto(t, s, objects...)
+	return Collection{Scope: scope, Reader: s, Live: true}
+}
+
+// listInto lists objects into a scope.
+func listInto(t *testing.T, s store.Store, objects ...runtime.Object) {
+	t.Helper()
 	r, err := s.Relist()
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +65,6 @@ func filled(t *testing.T, db *bolt.DB, scope store.Scope, example runtime.Object
 	if err := s.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return Collection{Scope: scope, Reader: s, Live: true}
 }
 
 // file returns a file with pods, a config map and a secret.

@@ -125,7 +125,8 @@ func (s *served) hasNodeIndex(at store.Place) bool {
 	if s.Scope.Kind.Kind != "Pod" || s.Scope.Kind.Group != "" {
 		return false
 	}
-	if _, ok := s.Reader.Indexers()[index.NodeName().Name]; !ok {
+	// A program may have another index of that name.
+	if fn := s.Reader.Indexers()[index.NodeName().Name]; fn == nil || !index.IsNodeName(fn) {
 		return false
 	}
 	_, err := s.Reader.Keys(store.Query{Index: index.NodeName().Name, Values: []string{""}, At: at})

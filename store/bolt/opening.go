@@ -38,7 +38,7 @@ func (s opening) load() error {
 		s.locked(func(s *state) { s.opened(m) })
 		for name, state := range m.Indexes {
 			if state.Ready {
-				s.indexes.Stored[name] = index.Index{Name: name}
+				s.indexes.Stored[name] = storedIndex(name, state.Identity)
 			}
 		}
 		return nil
@@ -130,6 +130,15 @@ func (s opening) otherSeal(m *record.Manifest) string {
 		s.db.opts.Logger.Error(nil, "Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
 	}
 	return why
+}
+
+// storedIndex returns an index of a file of which only its name and its identity are known.
+// The function tells readers whether it is that of nodes; nothing is written with it.
+func storedIndex(name, identity string) index.Index {
+	if idx := index.NodeName(); identity == idx.Identity() {
+		return idx
+	}
+	return index.Index{Name: name}
 }
 
 // reconcileIndexes changes the file's indexes to those of the options: it drops other

@@ -6,7 +6,6 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
-	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
@@ -106,7 +105,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	s.role = roleViewer
 	for name, state := range m.Indexes {
 		if state.Ready {
-			s.indexes.Stored[name] = index.Index{Name: name}
+			s.indexes.Stored[name] = storedIndex(name, state.Identity)
 		}
 	}
 	// Read the manifest again, because the file may have changed meanwhile.
