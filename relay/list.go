@@ -22,6 +22,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/table"
 )
 
 // list is a list whose items are read while it is written, a page at a time: what it
@@ -44,8 +45,10 @@ func (l *list) GetListMeta() metav1.ListInterface { return &l.meta }
 
 // target is what a client wants instead of the objects.
 type target struct {
-	kind  schema.GroupVersionKind // Table or PartialObjectMetadataList
-	table *metav1.TableOptions    // of a Table
+	kind schema.GroupVersionKind // Table or PartialObjectMetadataList
+	// Of a Table: the rows of an answer have the columns that were told first.
+	table   *metav1.TableOptions
+	printer table.Kind
 }
 
 func (t *target) isTable() bool { return t != nil && t.kind.Kind == "Table" }
@@ -253,7 +256,7 @@ func (l *list) json(w io.Writer) error {
 	appendItem := l.appendObject
 	switch {
 	case l.target.isTable():
-		columns, err := json.Marshal(l.of.columns(l.target.table))
+		columns, err := json.Marshal(columns(l.target.printer, l.target.table))
 		if err != nil {
 			return err
 		}

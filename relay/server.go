@@ -348,6 +348,7 @@ func (s *served) answer(w http.ResponseWriter, r *http.Request, info *request.Re
 			if t.table, err = tableOptions(r); err != nil {
 				return err
 			}
+			t.printer = s.printer()
 		}
 		r = r.WithContext(context.WithValue(ctx, targetKey{}, t))
 		if info.Verb == "list" {

@@ -43,12 +43,12 @@ func (s *served) printer() table.Kind {
 	return s.printed.kind
 }
 
-func (s *served) columns(options *metav1.TableOptions) []metav1.TableColumnDefinition {
+func columns(of table.Kind, options *metav1.TableOptions) []metav1.TableColumnDefinition {
 	if options != nil && options.NoHeaders {
 		return nil
 	}
 	var columns []metav1.TableColumnDefinition
-	for _, c := range s.printer().Columns() {
+	for _, c := range of.Columns() {
 		columns = append(columns, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Priority: c.Priority})
 	}
 	return columns
@@ -57,7 +57,7 @@ func (s *served) columns(options *metav1.TableOptions) []metav1.TableColumnDefin
 // appendRow appends the row of an item.
 func (l *list) appendRow(b *bytes.Buffer, e store.Entry) error {
 	o := &object{of: l.of, entry: e}
-	row, err := l.of.row(o)
+	row, err := l.of.row(o, l.target.printer)
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func (l *list) appendRow(b *bytes.Buffer, e store.Entry) error {
 }
 
 // row returns the row of an object, with the object.
-func (s *served) row(o *object) (metav1.TableRow, error) {
+func (s *served) row(o *object, printer table.Kind) (metav1.TableRow, error) {
 	decoded, err := o.decoded()
 	if err != nil {
 		return metav1.TableRow{}, err
 	}
-	cells, err := s.printer().Cells(decoded, s.server.now())
+	cells, err := printer.Cells(decoded, s.server.now())
 	if err != nil {
 		return metav1.TableRow{}, fmt.Errorf("object %q: %w", o.entry.Key, err)
 	}
@@ -106,9 +106,10 @@ func rowConditions(obj runtime.Object) []metav1.TableRowCondition {
 
 // ConvertToTable implements rest.TableConvertor, for one object and for what a watch
 // sends. Lists write their rows themselves.
-func (s *served) ConvertToTable(_ context.Context, obj runtime.Object, options runtime.Object) (*metav1.Table, error) {
+func (s *served) ConvertToTable(ctx context.Context, obj runtime.Object, options runtime.Object) (*metav1.Table, error) {
 	o, _ := options.(*metav1.TableOptions)
-	t := &metav1.Table{ColumnDefinitions: s.columns(o)}
+	printer := targetOf(ctx).printer
+	t := &metav1.Table{ColumnDefinitions: columns(printer, o)}
 	var of *object
 	switch obj := obj.(type) {
 	case *object:
@@ -121,14 +122,14 @@ func (s *served) ConvertToTable(_ context.Context, obj runtime.Object, options r
 			return nil, err
 		}
 		t.ResourceVersion = m.GetResourceVersion()
-		cells, err := s.printer().Cells(obj, s.server.now())
+		cells, err := printer.Cells(obj, s.server.now())
 		if err != nil {
 			return nil, err
 		}
 		t.Rows = []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: obj}}}
 		return t, nil
 	}
-	row, err := s.row(of)
+	row, err := s.row(of, printer)
 	if err != nil {
 		return nil, err
 	}

@@ -38,8 +38,7 @@ type watcher struct {
 	s         *served
 	p         *selection
 	bookmarks bool
-	decodes   bool // a conversion needs the decoded object
-	isTable   bool
+	target    *target // nil if the objects are sent as they are
 	out       chan watch.Event
 	owes      bool // a bookmark, if it ends: see fail. Only its goroutine uses it
 	cancel    context.CancelFunc
@@ -63,7 +62,7 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 		return nil, err
 	}
 	w := &watcher{
-		s: s, p: p, bookmarks: o.AllowWatchBookmarks, decodes: targetOf(ctx) != nil, isTable: targetOf(ctx).isTable(), out: make(chan watch.Event, watchBuffer),
+		s: s, p: p, bookmarks: o.AllowWatchBookmarks, target: targetOf(ctx), out: make(chan watch.Event, watchBuffer),
 	}
 	s.hub.start()
 	at, told, initial := store.Place{RV: rv}, rv, o.SendInitialEvents != nil && *o.SendInitialEvents
@@ -123,15 +122,21 @@ func isExpired(err error) bool {
 // isPassing reports whether a client can go on later from what it has.
 func isPassing(err error) bool {
 	var log logError
-	return !isExpired(err) && (errors.Is(err, errSlow) || errors.Is(err, store.ErrClosed) || errors.As(err, &log))
+	return !isExpired(err) && (errors.Is(err, errSlow) || errors.Is(err, errColumns) || errors.Is(err, store.ErrClosed) || errors.As(err, &log))
 }
 
-var errSlow = errors.New("the client is too slow")
+var (
+	errSlow = errors.New("the client is too slow")
+	// errColumns says that the next rows have other columns than the first Table of the
+	// watch has told.
+	errColumns = errors.New("the columns have changed")
+)
 
-// fail says why a watch ends. One that is too slow just ends, behind a whole group, as do
-// all when the process ends, a collection gets another reader or the log cannot be
-// followed for now: their clients go on from what they have. They are sent a bookmark of it if they were sent nothing: client-go
-// lists again after a watch that has lasted for less than a second without any event (see
+// fail says why a watch ends. One that is too slow, or whose columns have changed, just
+// ends, behind a whole group, as do all when the process ends, a collection gets another
+// reader or the log cannot be followed for now: their clients go on from what they have.
+// They are sent a bookmark of it if they were sent nothing: client-go lists again after a
+// watch that has lasted for less than a second without any event (see
 // VeryShortWatchError). rv is what the client had when the watch began.
 func (w *watcher) fail(ctx context.Context, err error, rv string) {
 	if ctx.Err() != nil {
@@ -215,7 +220,7 @@ func (w *watcher) sendAll(ctx context.Context, at store.Place, told string) erro
 // check returns the error of an object that cannot be decoded, where the handlers need
 // it decoded and ask for no error.
 func (w *watcher) check(o *object) error {
-	if !w.decodes {
+	if w.target == nil {
 		return nil
 	}
 	_, err := o.decoded()
@@ -349,6 +354,9 @@ func (w *watcher) tellAll(ctx context.Context, g *group, cut <-chan struct{}) (*
 // tell sends the changes of a group, and a bookmark behind them: from there a client can
 // go on, and not from inside.
 func (w *watcher) tell(ctx context.Context, g *group) error {
+	if w.target.isTable() && !slices.Equal(w.target.printer.Columns(), w.s.printer().Columns()) {
+		return errColumns
+	}
 	last := ""
 	for _, c := range g.changes {
 		e, ok, err := c.event(w.p)
@@ -362,7 +370,7 @@ func (w *watcher) tell(ctx context.Context, g *group) error {
 		if err := w.check(o); err != nil {
 			return err
 		}
-		if w.isTable {
+		if w.target.isTable() {
 			e.Object = o // only the first Table of a watch has the columns
 		}
 		if err := w.send(ctx, e); err != nil {
