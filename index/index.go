@@ -84,7 +84,8 @@ func IsNamespace(fn cache.IndexFunc) bool {
 	return reflect.ValueOf(fn).Pointer() == reflect.ValueOf(cache.MetaNamespaceIndexFunc).Pointer()
 }
 
-// IsNodeName reports whether fn is that of [NodeName]. Another function may have its name.
+// IsNodeName reports whether fn is that of [NodeName]. Another function may have its
+// name.
 func IsNodeName(fn cache.IndexFunc) bool {
 	return reflect.ValueOf(fn).Pointer() == reflect.ValueOf(nodeName).Pointer()
 }

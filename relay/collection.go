@@ -117,7 +117,8 @@ func newServed(s *Server, c Collection) *served {
 	return out
 }
 
-// isOf reports whether it serves a collection of the source, whose note may be another one.
+// isOf reports whether it serves a collection of the source, whose note may be another
+// one.
 func (s *served) isOf(c Collection) bool {
 	return s.Reader == c.Reader && s.At == c.At
 }

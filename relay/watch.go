@@ -105,8 +105,8 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 	return w, nil
 }
 
-// enter returns where the watch goes on from a place. It waits for a moment only until the
-// log is followed to there: the client hears nothing meanwhile.
+// enter returns where the watch goes on from a place. It waits for a moment only until
+// the log is followed to there: the client hears nothing meanwhile.
 func (w *watcher) enter(ctx context.Context, at store.Place) (entry, error) {
 	ctx, stop := context.WithTimeout(ctx, reachPatience)
 	defer stop()

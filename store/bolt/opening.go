@@ -132,8 +132,9 @@ func (s opening) otherSeal(m *record.Manifest) string {
 	return why
 }
 
-// storedIndex returns an index of a file of which only its name and its identity are known.
-// The function tells readers whether it is that of nodes; nothing is written with it.
+// storedIndex returns an index of a file of which only its name and its identity are
+// known. The function tells readers whether it is that of nodes; nothing is written with
+// it.
 func storedIndex(name, identity string) index.Index {
 	if idx := index.NodeName(); identity == idx.Identity() {
 		return idx

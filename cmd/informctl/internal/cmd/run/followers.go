@@ -36,7 +36,7 @@ type followers struct {
 	slots   chan struct{} // one element per first list; nil: no bound
 	running sync.WaitGroup
 
-	mu   sync.Mutex // protects the fields below and, for other goroutines, cluster.everything
+	mu   sync.Mutex // protects the fields below, and writes of cluster.everything
 	all  []*follower
 	errs []error
 }
@@ -211,8 +211,8 @@ func (fs *followers) note(ctx context.Context, ledger, key, value string) error 
 	return err
 }
 
-// noteServer records the version of the server and its cluster in the file, and says once,
-// when all is listed, that it is newer than the types.
+// noteServer records the version of the server and its cluster in the file, and says
+// once, when all is listed, that it is newer than the types.
 func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
 	server := fs.cluster.version
 	warn := cmdutil.Warnings(logger)

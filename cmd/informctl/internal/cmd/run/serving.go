@@ -64,9 +64,9 @@ func (o *options) beginServing(ctx context.Context, db *bolt.DB, documents *rela
 // server is reached, --serve serves what the file has of that cluster.
 const clusters = "informctl/clusters"
 
-// lastCluster returns the cluster that is served until the server is reached: the one that
-// was last found at its address. It is "" if none was. A database has no address; then it
-// is the cluster that was followed last.
+// lastCluster returns the cluster that is served until the server is reached: the one
+// that was last found at its address. It is "" if none was. A database has no address;
+// then it is the cluster that was followed last.
 func (o *options) lastCluster(ctx context.Context, db *bolt.DB) string {
 	if !o.follows {
 		config, err := cluster.Config(o.kube)
@@ -123,7 +123,8 @@ func (s *servedScopes) Collections() (out []relay.Collection) {
 }
 
 // unknown returns what the file has of the API groups that the server could not name the
-// resources of, as those of an aggregated API that is down: they are followed when it can.
+// resources of, as those of an aggregated API that is down: they are followed when it
+// can.
 func (s *servedScopes) unknown(fs *followers) (out []relay.Collection) {
 	known := fs.everything()
 	if known == nil || len(known.Unknown) == 0 {

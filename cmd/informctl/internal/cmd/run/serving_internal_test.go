@@ -208,8 +208,8 @@ func TestUnheardIsNoted(t *testing.T) {
 	})
 }
 
-// TestUnknownGroupIsServed follows a server that cannot name the resources of an API group:
-// what the file has of it is served until it can.
+// TestUnknownGroupIsServed follows a server that cannot name the resources of an API
+// group: what the file has of it is served until it can.
 func TestUnknownGroupIsServed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -237,9 +237,9 @@ func TestUnknownGroupIsServed(t *testing.T) {
 	})
 }
 
-// TestClusterBeforeReached serves a file of two clusters before the server is reached: what
-// is served is of the cluster that was last found at its address, whatever was followed
-// last.
+// TestClusterBeforeReached serves a file of two clusters before the server is reached:
+// what is served is of the cluster that was last found at its address, whatever was
+// followed last.
 func TestClusterBeforeReached(t *testing.T) {
 	db := openFile(t)
 	keep(t, db, podsOf("a"), "", onePod())

@@ -124,7 +124,7 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 	var h held
 	version := db.ServerVersion(ctx)
 	var last time.Time
-	var heard []time.Time // of the server, for each of h.all; zero is the moment that is served
+	var heard []time.Time // for each of h.all; zero is the served moment
 	var absent, ahead []error
 	var moved []string
 	for _, info := range db.Scopes {
