@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -51,9 +52,10 @@ type sharing struct {
 	members map[*ingest.Pipeline]*member
 	noted   time.Time // when a rewind was last noted for scopes that nobody has open
 
-	// ledger serializes what becomes of the ledger's rewinds. It is locked before
-	// histories.mu.
-	ledger sync.Mutex
+	// ledger serializes what becomes of the ledger's rewinds, and protects unwritten. It is
+	// locked before histories.mu.
+	ledger    sync.Mutex
+	unwritten map[string][]byte // changes that the ledger could not take
 }
 
 // member is an informer of a sharing.
@@ -95,7 +97,11 @@ func (h history) join(ctx context.Context, p *ingest.Pipeline, id string) (leave
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "It is not known whether another resource has shown a rewind of history")
 		}
-		if _, is := noted[id]; is && m.joins(time.Now()) {
+		value, isNewer := with.unwritten[id]
+		if !isNewer {
+			value = noted[id]
+		}
+		if value != nil && m.joins(time.Now()) {
 			rewind(p)
 		}
 	}
@@ -160,7 +166,15 @@ func (h history) rewound(ctx context.Context, by *ingest.Pipeline, found bool) {
 			changes[info.ID] = []byte(rewoundElsewhere)
 		}
 	}
-	if err = errors.Join(err, l.SetLedger(ctx, rewinds, changes)); err != nil && ctx.Err() == nil {
+	if with.unwritten == nil {
+		with.unwritten = map[string][]byte{}
+	}
+	maps.Copy(with.unwritten, changes)
+	writeErr := l.SetLedger(ctx, rewinds, with.unwritten)
+	if writeErr == nil {
+		with.unwritten = nil
+	}
+	if err = errors.Join(err, writeErr); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "The rewind of history could not be noted for other resources: after a crash they may resume in it")
 	}
 }
