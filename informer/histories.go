@@ -2,7 +2,6 @@ package informer
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"reflect"
 	"sync"
@@ -50,18 +49,19 @@ var histories = struct {
 // sharing are the informers of one history that run.
 type sharing struct {
 	members map[*ingest.Pipeline]*member
-	noted   time.Time // when a rewind was last noted for scopes that nobody has open
+	last    time.Time // when a rewind was last noted for scopes that nobody has open
 
-	// ledger serializes what becomes of the ledger's rewinds, and protects unwritten. It is
-	// locked before histories.mu.
+	// ledger serializes what becomes of the ledger's rewinds, and protects unwritten. It
+	// is locked before histories.mu.
 	ledger    sync.Mutex
 	unwritten map[string][]byte // changes that the ledger could not take
 }
 
 // member is an informer of a sharing.
 type member struct {
-	id      string    // of its scope
+	id      string    // of its scope; "" if that is only in memory
 	rewound time.Time // when it last was part of a rewind
+	isNoted bool      // the ledger may have the id
 }
 
 // rewinds is the name of the ledger's values whose keys are the ids of scopes that belong
@@ -75,8 +75,8 @@ func (h history) isShared() bool {
 	return h.backend != nil && reflect.TypeOf(h.backend).Comparable()
 }
 
-// join adds the informer of a scope until leave is called. If another one has found a
-// rewind since the scope was stored, it lists.
+// join adds the informer of a scope until leave is called; id is "" if the scope is only
+// in memory. If another one has found a rewind since the scope was stored, it lists.
 func (h history) join(ctx context.Context, p *ingest.Pipeline, id string) (leave func()) {
 	if !h.isShared() {
 		return func() {}
@@ -114,8 +114,8 @@ func (h history) join(ctx context.Context, p *ingest.Pipeline, id string) (leave
 	}
 }
 
-// joins notes that the informer is part of a rewind that was found now. It reports
-// whether that is news.
+// joins notes that the informer is part of a rewind that was found now and is in the
+// ledger. It reports whether that is news.
 func (m *member) joins(now time.Time) bool {
 	histories.mu.Lock()
 	defer histories.mu.Unlock()
@@ -123,7 +123,7 @@ func (m *member) joins(now time.Time) bool {
 }
 
 func (m *member) joinsLocked(now time.Time) bool {
-	if now.Sub(m.rewound) < rewoundOnce {
+	if m.isNoted = true; now.Sub(m.rewound) < rewoundOnce {
 		return false
 	}
 	m.rewound = now
@@ -136,71 +136,114 @@ func rewind(p *ingest.Pipeline) {
 	p.Reflector().Relist(rewoundElsewhere)
 }
 
-// rewound is called when an informer lists because history was rewound, and its scope
-// says so. If the informer has found that, the others list, too: those that run at once,
-// and the others when their scopes are opened, in this process or a later one.
-func (h history) rewound(ctx context.Context, by *ingest.Pipeline, found bool) {
-	if !h.isShared() {
-		return
-	}
-	histories.mu.Lock()
-	with := histories.of[h]
-	histories.mu.Unlock()
+// found is called when an informer has found that history was rewound, before its scope
+// says so. The others list, too: those that run at once, and the others when their scopes
+// are opened, in this process or a later one.
+func (h history) found(ctx context.Context, by *ingest.Pipeline) {
+	with := h.sharing()
 	if with == nil {
 		return
 	}
 	with.ledger.Lock()
 	defer with.ledger.Unlock()
-	changes, known := with.rewound(by, found)
-	l, ok := h.backend.(store.Ledger)
-	if !ok {
-		return
-	}
-	var infos []store.Info
-	var err error
+	changes, known := with.found(by)
 	if known != nil {
-		infos, err = h.backend.Scopes()
-	}
-	for _, info := range infos {
-		if historyOf(h.backend, info.Scope) == h && !known.Has(info.ID) {
-			changes[info.ID] = []byte(rewoundElsewhere)
+		infos, err := h.backend.Scopes()
+		if err != nil {
+			logUnnoted(ctx, err)
+		}
+		for _, info := range infos {
+			if historyOf(h.backend, info.Scope) == h && !known.Has(info.ID) {
+				changes[info.ID] = []byte(rewoundElsewhere)
+			}
 		}
 	}
-	if with.unwritten == nil {
-		with.unwritten = map[string][]byte{}
+	with.write(ctx, h.backend, changes)
+}
+
+// noted is called when the scope of an informer says that history was rewound.
+func (h history) noted(ctx context.Context, by *ingest.Pipeline) {
+	with := h.sharing()
+	if with == nil {
+		return
 	}
-	maps.Copy(with.unwritten, changes)
-	writeErr := l.SetLedger(ctx, rewinds, with.unwritten)
-	if writeErr == nil {
-		with.unwritten = nil
-	}
-	if err = errors.Join(err, writeErr); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "The rewind of history could not be noted for other resources: after a crash they may resume in it")
+	with.ledger.Lock()
+	defer with.ledger.Unlock()
+	if id := with.noted(by); id != "" {
+		with.write(ctx, h.backend, map[string][]byte{id: nil})
 	}
 }
 
-// rewound has the other informers list if one has found a rewind. It returns what changes
-// in the ledger for the scopes of those that run, and the ids of these; nil if the ledger
-// has the rewind for the other scopes.
-func (s *sharing) rewound(by *ingest.Pipeline, found bool) (changes map[string][]byte, known sets.Set[string]) {
+// sharing returns the informers of the history; nil if none runs or that is not known.
+func (h history) sharing() *sharing {
+	if !h.isShared() {
+		return nil
+	}
+	histories.mu.Lock()
+	defer histories.mu.Unlock()
+	return histories.of[h]
+}
+
+// found has the other informers list. It returns what changes in the ledger for the
+// scopes of those that run, and the ids of these; nil if the ledger has the rewind for
+// the other scopes.
+func (s *sharing) found(by *ingest.Pipeline) (changes map[string][]byte, known sets.Set[string]) {
 	now := time.Now()
 	changes = map[string][]byte{}
 	histories.mu.Lock()
 	defer histories.mu.Unlock()
-	if found && now.Sub(s.noted) >= rewoundOnce {
-		s.noted, known = now, sets.New[string]()
+	if now.Sub(s.last) >= rewoundOnce {
+		s.last, known = now, sets.New[string]()
 	}
 	for p, m := range s.members {
-		if known != nil {
+		if known != nil && m.id != "" {
 			known.Insert(m.id)
 		}
-		switch {
-		case p == by:
-			m.rewound, changes[m.id] = now, nil
-		case found && m.joinsLocked(now):
-			changes[m.id] = []byte(rewoundElsewhere)
+		isNew := m.joinsLocked(now)
+		if p != by && isNew {
 			rewind(p)
+		}
+		if m.id != "" && (isNew || p == by) {
+			changes[m.id] = []byte(rewoundElsewhere)
 		}
 	}
 	return changes, known
+}
+
+// noted returns the id of an informer's scope that the ledger may have, "" if it has not.
+func (s *sharing) noted(by *ingest.Pipeline) string {
+	histories.mu.Lock()
+	defer histories.mu.Unlock()
+	m := s.members[by]
+	if m == nil || !m.isNoted {
+		return ""
+	}
+	m.isNoted = false
+	return m.id
+}
+
+// noteFor is how long an informer that ends still writes what it has found.
+const noteFor = 5 * time.Second
+
+// write changes the ledger's rewinds. The caller must hold s.ledger.
+func (s *sharing) write(ctx context.Context, backend store.Backend, changes map[string][]byte) {
+	l, ok := backend.(store.Ledger)
+	if !ok {
+		return
+	}
+	if s.unwritten == nil {
+		s.unwritten = map[string][]byte{}
+	}
+	maps.Copy(s.unwritten, changes)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteFor)
+	defer cancel()
+	if err := l.SetLedger(ctx, rewinds, s.unwritten); err != nil {
+		logUnnoted(ctx, err)
+		return
+	}
+	s.unwritten = nil
+}
+
+func logUnnoted(ctx context.Context, err error) {
+	klog.FromContext(ctx).Error(err, "The rewind of history could not be noted for other resources: after a crash they may resume in it")
 }

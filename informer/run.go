@@ -42,7 +42,11 @@ func (r run) run(ctx context.Context) {
 	opened := r.opener.open(ctx, f, r.transform, r.content.present().Indexers())
 	pipeline := r.start(ctx, opened, f.verifier)
 	r.content.opening.Unlock()
-	leave := r.history().join(ctx, pipeline, r.Scope().ID())
+	id := ""
+	if r.opener.isPersistent() {
+		id = r.Scope().ID()
+	}
+	leave := r.history().join(ctx, pipeline, id)
 	var parts sync.WaitGroup // each ends when ctx does
 	parts.Go(func() { pipeline.Run(ctx) })
 	parts.Go(func() { r.hub.RunResyncs(ctx) })
@@ -131,7 +135,8 @@ func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.
 		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: verifier,
 		NoProbe: r.opts.NoProbe, NotifyUnchanged: r.opts.NotifyUnchanged,
 		Metrics: r.metrics, OnError: r.onError, Applied: r.rememberRV,
-		Rewound: func(ctx context.Context, found bool) { r.history().rewound(ctx, p, found) },
+		Rewound:      func(ctx context.Context) { r.history().found(ctx, p) },
+		RewoundNoted: func(ctx context.Context) { r.history().noted(ctx, p) },
 	})
 	r.pipeline = p
 	cp := opened.Checkpoint()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,7 +43,12 @@ type DB struct {
 	pool *pgxpool.Pool
 	opts Options
 	hub  *hub
+	// publishing is how many calls of Publish hold their lease.
+	publishing atomic.Int32
 }
+
+// IsPublishing reports whether a call of Publish holds its lease; others wait for it.
+func (db *DB) IsPublishing() bool { return db.publishing.Load() > 0 }
 
 // Open connects to the database and checks its tables. The error is ErrSchema if these
 // are missing or of another version; Open does not create them. Its error never contains

@@ -101,7 +101,9 @@ func (db *DB) Publish(ctx context.Context, collections []Collection, opts Publis
 		}
 		klog.FromContext(ctx).Info("Publishing", "group", opts.Group, "scopes", len(collections))
 		p := &publisher{db: db, lease: l, opts: opts, sinks: map[int64]*sink{}, known: map[int64]hearsay{}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
+		db.publishing.Add(1)
 		err := p.run(ctx, collections)
+		db.publishing.Add(-1)
 		l.release(ctx)
 		switch {
 		case isOver(ctx):

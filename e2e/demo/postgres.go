@@ -94,7 +94,7 @@ func (f *fleet) end() error {
 
 // stop kills a process, if there is one, and waits.
 func stop(cmd *exec.Cmd) {
-	if cmd != nil && cmd.ProcessState == nil {
+	if cmd != nil && cmd.Process != nil && cmd.ProcessState == nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}

@@ -41,9 +41,10 @@ type Options struct {
 	NotifyUnchanged bool // resync all handlers after a list
 	Metrics         *Metrics
 	OnError         func(context.Context, error) // see reflector.Options.OnError
-	// Rewound is called when a list begins because history was rewound, after the store
-	// has noted that. found says that this informer has found it, and no other.
-	Rewound func(ctx context.Context, found bool)
+	// Rewound is called when a list begins because this informer has found that history
+	// was rewound, before the store notes that. RewoundNoted is called when the store has
+	// noted it, whoever has found it.
+	Rewound, RewoundNoted func(ctx context.Context)
 	// Applied is called after each batch that was stored, with the Hub's lock held.
 	Applied func()
 }

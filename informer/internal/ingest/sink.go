@@ -126,9 +126,13 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	if was := p.store.Checkpoint().Reason; was == cluster.ForeignContent {
 		noted = was // until the right cluster is listed: the next process drops it
 	}
-	isNew := false
 	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted) {
-		isNew = true
+		if (reason == reflector.Rewound || other == historyIsOther) && p.opts.Rewound != nil {
+			p.opts.Rewound(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // it may not have told the others
+		}
 		// Places in the log belong to the other history from here on; after a list that
 		// failed they do already. A store that refuses this has lost its log already, or
 		// is closed.
@@ -139,8 +143,8 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 			return nil, err
 		}
 	}
-	if isNew && p.opts.Rewound != nil {
-		p.opts.Rewound(ctx, reason == reflector.Rewound || other == historyIsOther)
+	if rewound && p.opts.RewoundNoted != nil {
+		p.opts.RewoundNoted(ctx)
 	}
 	p.wire.tap.Begin()
 	r, err := p.store.Relist()

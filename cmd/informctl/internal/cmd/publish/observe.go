@@ -50,19 +50,20 @@ func (of *observed) notReady(ctx context.Context) (wrong []string) {
 	if err != nil {
 		return []string{cmdutil.OneLine(err)}
 	}
-	return unpublished(*scopes, all)
+	return unpublished(*scopes, all, db.IsPublishing())
 }
 
 // unpublished returns a line for each of the scopes that is not published. What another
 // publisher does not have, while it holds the lease of the cluster, is not missing: this
-// one waits, and a rollout ends the other only after this one is ready.
-func unpublished(scopes []store.Scope, all []postgres.ScopeStatus) (wrong []string) {
+// one waits, and a rollout ends the other only after this one is ready. It does not wait
+// while it is publishing itself.
+func unpublished(scopes []store.Scope, all []postgres.ScopeStatus, isPublishing bool) (wrong []string) {
 	for _, s := range scopes {
 		state, isHeld := "not published yet", false
 		if i := slices.IndexFunc(all, func(p postgres.ScopeStatus) bool { return p.Scope == s }); i >= 0 {
 			state, isHeld = all[i].State(), all[i].IsHeld
 		}
-		isWaiting := !isHeld && slices.ContainsFunc(all, func(p postgres.ScopeStatus) bool { return p.Group == s.Cluster && p.IsHeld })
+		isWaiting := !isPublishing && !isHeld && slices.ContainsFunc(all, func(p postgres.ScopeStatus) bool { return p.Group == s.Cluster && p.IsHeld })
 		if state != "published" && !isWaiting {
 			wrong = append(wrong, s.Resource+": "+state)
 		}

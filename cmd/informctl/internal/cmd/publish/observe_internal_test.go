@@ -26,20 +26,22 @@ func TestUnpublished(t *testing.T) {
 	failed := status(nodes, true, true)
 	failed.Problem = "refused"
 	for name, test := range map[string]struct {
-		all  []postgres.ScopeStatus
-		want []string
+		all          []postgres.ScopeStatus
+		want         []string
+		isPublishing bool
 	}{
-		"nothing is published":           {nil, []string{"pods: not published yet", "nodes: not published yet"}},
-		"both are published":             {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, true, true)}, nil},
-		"the first list of one":          {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, true, false)}, []string{"nodes: listing"}},
-		"the holder does not have one":   {[]postgres.ScopeStatus{status(pods, true, true)}, nil},
-		"the holder has another version": {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, false, true), status(scope("nodes", "v2", "Node"), true, true)}, nil},
-		"the holder has a part of one":   {[]postgres.ScopeStatus{status(pods, true, true), selected}, nil},
-		"the holder cannot publish one":  {[]postgres.ScopeStatus{status(pods, true, true), failed}, []string{"nodes: failed"}},
-		"nobody holds the lease":         {[]postgres.ScopeStatus{status(pods, false, true), elsewhere}, []string{"pods: unheld", "nodes: not published yet"}},
+		"nothing is published":                               {nil, []string{"pods: not published yet", "nodes: not published yet"}, false},
+		"both are published":                                 {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, true, true)}, nil, false},
+		"the first list of one":                              {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, true, false)}, []string{"nodes: listing"}, false},
+		"the holder does not have one":                       {[]postgres.ScopeStatus{status(pods, true, true)}, nil, false},
+		"this one holds the lease, and cannot take one over": {[]postgres.ScopeStatus{status(pods, true, true)}, []string{"nodes: not published yet"}, true},
+		"the holder has another version":                     {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, false, true), status(scope("nodes", "v2", "Node"), true, true)}, nil, false},
+		"the holder has a part of one":                       {[]postgres.ScopeStatus{status(pods, true, true), selected}, nil, false},
+		"the holder cannot publish one":                      {[]postgres.ScopeStatus{status(pods, true, true), failed}, []string{"nodes: failed"}, false},
+		"nobody holds the lease":                             {[]postgres.ScopeStatus{status(pods, false, true), elsewhere}, []string{"pods: unheld", "nodes: not published yet"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, unpublished([]store.Scope{pods, nodes}, test.all)); diff != "" {
+			if diff := cmp.Diff(test.want, unpublished([]store.Scope{pods, nodes}, test.all, test.isPublishing)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

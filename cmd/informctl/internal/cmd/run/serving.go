@@ -98,6 +98,9 @@ type servedScopes struct {
 	mu    sync.Mutex             // protects the fields below
 	views map[string]store.Store // of the file, by the ID of the scope
 	last  []relay.Collection     // that the file had
+
+	recent []store.Info // see recentScopes
+	asked  time.Time
 }
 
 // Collections implements relay.Source.
@@ -114,8 +117,10 @@ func (s *servedScopes) Collections() (out []relay.Collection) {
 			}
 		}
 		// What the server refuses to list will not be there, and is not waited for.
-		if state, err := c.Reader.History(); f.isDenied() && err == nil && state.Readable.IsZero() {
-			continue
+		if f.isDenied() {
+			if state, err := c.Reader.History(); err == nil && state.Readable.IsZero() {
+				continue
+			}
 		}
 		out = append(out, c)
 	}
@@ -130,12 +135,8 @@ func (s *servedScopes) unknown(fs *followers) (out []relay.Collection) {
 	if known == nil || len(known.Unknown) == 0 {
 		return nil
 	}
-	infos, err := s.db.Scopes()
-	if err != nil {
-		return nil // as of what is followed, too, then
-	}
 	followers := fs.list()
-	for _, info := range infos {
+	for _, info := range s.recentScopes() {
 		if !info.Complete || source.IsGone(info) || info.Scope.Cluster != fs.cluster.identity ||
 			!known.IsUnknown(info.Scope.Kind.Group) || fs.cluster.excluded.Has(info.Scope.Resource) || isHeld(followers, info.Scope) || isReplaced(followers, info.Scope) {
 			continue
@@ -146,6 +147,21 @@ func (s *servedScopes) unknown(fs *followers) (out []relay.Collection) {
 		}
 	}
 	return out
+}
+
+// recently is how old an answer of recentScopes may be. The scopes of a file that nobody
+// follows do not change, and to describe all takes time.
+const recently = 5 * time.Second
+
+// recentScopes returns the scopes of the file, none if it cannot be read.
+func (s *servedScopes) recentScopes() []store.Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.asked) > recently {
+		s.recent, _ = s.db.Scopes()
+		s.asked = time.Now()
+	}
+	return s.recent
 }
 
 // stored returns what the file has of the cluster that is served.
