@@ -134,11 +134,9 @@ func (s *served) warnings(now time.Time) []string {
 	case !s.Live || c.Time.IsZero():
 	case c.RV == "":
 		// The time is when the resource version was given up.
-		text := s.Scope.Resource + ": it was not listed again yet"
-		if state, err := s.Reader.History(); err == nil && !state.Readable.IsZero() {
-			text = fmt.Sprintf("%s: as of %s or later, it was not listed again yet", s.Scope.Resource, state.Readable.Time.UTC().Format(time.RFC3339))
+		if state, err := s.Reader.History(); err == nil && now.Sub(state.Readable.Time) > staleAfter {
+			out = append(out, fmt.Sprintf("%s: as of %s or later, it was not listed again yet", s.Scope.Resource, state.Readable.Time.UTC().Format(time.RFC3339)))
 		}
-		out = append(out, text)
 	case now.Sub(c.Time) > staleAfter:
 		out = append(out, fmt.Sprintf("%s: as of %s, the server was not heard since", s.Scope.Resource, c.Time.UTC().Format(time.RFC3339)))
 	}

@@ -205,19 +205,6 @@ func (f *follower) isDenied() bool {
 	return f.denied
 }
 
-// trouble returns why the scope may be behind its server, "" if it is not.
-func (f *follower) trouble() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.refused != "":
-		return "the last request to the server has failed"
-	case !cache.IsDone(f.informer.HasSyncedChecker()):
-		return "not caught up with the server yet"
-	}
-	return ""
-}
-
 // unreached is what classify says of an error without an answer.
 const unreached = "Server cannot be reached"
 

@@ -110,7 +110,7 @@ func (s *servedScopes) Collections() (out []relay.Collection) {
 		return s.stored()
 	}
 	for _, f := range fs.list() {
-		c := relay.Collection{Scope: f.Scope, Reader: f.informer.Reader(), Live: true, Note: serving.WithNote(f.trouble(), serving.Note(f.Scope, "", fs.cluster.version))}
+		c := relay.Collection{Scope: f.Scope, Reader: f.informer.Reader(), Live: true, Note: serving.Note(f.Scope, "", fs.cluster.version)}
 		if !f.informer.Opened() {
 			if v := s.view(f.Scope.ID()); v != nil {
 				c.Reader = v

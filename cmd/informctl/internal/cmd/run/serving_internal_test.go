@@ -183,31 +183,6 @@ func TestRefusedIsNotServed(t *testing.T) {
 	}
 }
 
-// TestUnheardIsNoted has the server away for a while: what is served says so.
-func TestUnheardIsNoted(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "informers.db")
-	synctest.Test(t, func(t *testing.T) {
-		server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
-		server.Down()
-		s := following(t, openFileAt(t, path), map[store.Scope]cache.ListerWatcherWithContext{podsOf("c"): server})
-		for _, test := range []struct {
-			change func()
-			want   string
-		}{
-			{func() {}, "the last request to the server has failed"},
-			{server.Up, ""},
-			{server.Down, "the last request to the server has failed"},
-			{server.Up, ""},
-		} {
-			test.change()
-			<-time.After(5 * time.Minute)
-			if got := s.Collections(); len(got) != 1 || got[0].Note != test.want {
-				t.Errorf("%v is served, want the note %q", got, test.want)
-			}
-		}
-	})
-}
-
 // TestUnknownGroupIsServed follows a server that cannot name the resources of an API
 // group: what the file has of it is served until it can.
 func TestUnknownGroupIsServed(t *testing.T) {
