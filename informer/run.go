@@ -17,6 +17,7 @@ import (
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/informer/internal/heal"
 	"github.com/informctl/informctl/informer/internal/ingest"
+	"github.com/informctl/informctl/informer/internal/rewind"
 	"github.com/informctl/informctl/internal/audit"
 	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
@@ -46,7 +47,7 @@ func (r run) run(ctx context.Context) {
 	if r.opener.isPersistent() {
 		id = r.Scope().ID()
 	}
-	leave := r.history().join(ctx, pipeline, id)
+	leave := r.history().Join(ctx, pipeline, id)
 	var parts sync.WaitGroup // each ends when ctx does
 	parts.Go(func() { pipeline.Run(ctx) })
 	parts.Go(func() { r.hub.RunResyncs(ctx) })
@@ -64,12 +65,12 @@ func (r run) run(ctx context.Context) {
 }
 
 // history returns the history that the informer shares with others.
-func (r run) history() history {
+func (r run) history() rewind.History {
 	backend := r.opts.Backend
 	if r.factory != nil {
 		backend = r.factory.backend
 	}
-	return historyOf(backend, r.Scope())
+	return rewind.Of(backend, r.Scope())
 }
 
 // find finds the scope of the informer.
@@ -135,8 +136,8 @@ func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.
 		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: verifier,
 		NoProbe: r.opts.NoProbe, NotifyUnchanged: r.opts.NotifyUnchanged,
 		Metrics: r.metrics, OnError: r.onError, Applied: r.rememberRV,
-		Rewound:      func(ctx context.Context) { r.history().found(ctx, p) },
-		RewoundNoted: func(ctx context.Context) { r.history().noted(ctx, p) },
+		Rewound:      func(ctx context.Context) { r.history().Found(ctx, p) },
+		RewoundNoted: func(ctx context.Context) { r.history().Noted(ctx, p) },
 	})
 	r.pipeline = p
 	cp := opened.Checkpoint()

@@ -146,8 +146,12 @@ const (
 // another one, and other informers are told.
 func (p *Pipeline) OtherHistory() { p.other.Store(historyIsOther) }
 
-// RewoundElsewhere is OtherHistory if another informer has told that.
-func (p *Pipeline) RewoundElsewhere() { p.other.CompareAndSwap(sameHistory, historyWasOther) }
+// RewoundElsewhere implements rewind.Informer: it is OtherHistory if another informer has
+// told that, and requests the list.
+func (p *Pipeline) RewoundElsewhere(reason string) {
+	p.other.CompareAndSwap(sameHistory, historyWasOther)
+	p.reflector.Relist(reason)
+}
 
 // applyWatch applies the changes of the watch until the queue is closed.
 func (p *Pipeline) applyWatch(ctx context.Context) {

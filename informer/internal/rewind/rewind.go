@@ -1,4 +1,6 @@
-package informer
+// Package rewind tells the informers of one history of an API server that it was
+// rewound, as after an etcd was restored.
+package rewind
 
 import (
 	"context"
@@ -10,45 +12,51 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
-	"github.com/informctl/informctl/informer/internal/ingest"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
 
-// rewoundElsewhere is why an informer lists when another one has found that history was
+// elsewhere is why an informer lists when another one has found that history was
 // rewound.
-const rewoundElsewhere = reflector.Rewound + ", as another resource has shown"
+const elsewhere = reflector.Rewound + ", as another resource has shown"
 
-// rewoundOnce is how long one rewind is noticed by different informers.
-const rewoundOnce = time.Minute
+// Informer is one that can be told. Its methods may be called by any goroutine, and do
+// not block.
+type Informer interface {
+	// RewoundElsewhere has the informer list, because another one has found a rewind.
+	RewoundElsewhere(reason string)
+}
 
-// history is that of an API server: its resources have their resource versions from one
+// once is how long one rewind is noticed by different informers.
+const once = time.Minute
+
+// History is that of an API server: its resources have their resource versions from one
 // etcd. It goes back for all of them, but each informer finds that only if it asks before
 // the new history has grown beyond what it holds. Events are often in an etcd of their
 // own (kube-apiserver's --etcd-servers-overrides), whose loss says nothing of the others.
 // What an aggregated server has cannot be told from the rest: a list too many is better
 // than one that is missing.
-type history struct {
+type History struct {
 	backend store.Backend // informers of one backend and one cluster have one history
 	cluster string
 	events  bool
 }
 
-// historyOf returns the history of a scope of a backend.
-func historyOf(backend store.Backend, scope store.Scope) history {
+// Of returns the history of a scope of a backend.
+func Of(backend store.Backend, scope store.Scope) History {
 	group := scope.Kind.Group
-	return history{backend, scope.Cluster, scope.Resource == "events" && (group == "" || group == "events.k8s.io")}
+	return History{backend, scope.Cluster, scope.Resource == "events" && (group == "" || group == "events.k8s.io")}
 }
 
 // histories has the informers that run.
 var histories = struct {
 	mu sync.Mutex // protects of, and the fields of each sharing and member
-	of map[history]*sharing
-}{of: map[history]*sharing{}}
+	of map[History]*sharing
+}{of: map[History]*sharing{}}
 
 // sharing are the informers of one history that run.
 type sharing struct {
-	members map[*ingest.Pipeline]*member
+	members map[Informer]*member
 	last    time.Time // when a rewind was last noted for scopes that nobody has open
 
 	// ledger serializes what becomes of the ledger's rewinds, and protects unwritten. It
@@ -71,13 +79,13 @@ const rewinds = "rewinds"
 
 // isShared reports whether it is known which informers have the same history: without a
 // backend, or with one that cannot be compared, it is not.
-func (h history) isShared() bool {
+func (h History) isShared() bool {
 	return h.backend != nil && reflect.TypeOf(h.backend).Comparable()
 }
 
-// join adds the informer of a scope until leave is called; id is "" if the scope is only
+// Join adds the informer of a scope until leave is called; id is "" if the scope is only
 // in memory. If another one has found a rewind since the scope was stored, it lists.
-func (h history) join(ctx context.Context, p *ingest.Pipeline, id string) (leave func()) {
+func (h History) Join(ctx context.Context, p Informer, id string) (leave func()) {
 	if !h.isShared() {
 		return func() {}
 	}
@@ -85,7 +93,7 @@ func (h history) join(ctx context.Context, p *ingest.Pipeline, id string) (leave
 	histories.mu.Lock()
 	with := histories.of[h]
 	if with == nil {
-		with = &sharing{members: map[*ingest.Pipeline]*member{}}
+		with = &sharing{members: map[Informer]*member{}}
 		histories.of[h] = with
 	}
 	with.members[p] = m
@@ -102,7 +110,7 @@ func (h history) join(ctx context.Context, p *ingest.Pipeline, id string) (leave
 			value = noted[id]
 		}
 		if value != nil && m.joins(time.Now()) {
-			rewind(p)
+			p.RewoundElsewhere(elsewhere)
 		}
 	}
 	return func() {
@@ -123,23 +131,17 @@ func (m *member) joins(now time.Time) bool {
 }
 
 func (m *member) joinsLocked(now time.Time) bool {
-	if m.isNoted = true; now.Sub(m.rewound) < rewoundOnce {
+	if m.isNoted = true; now.Sub(m.rewound) < once {
 		return false
 	}
 	m.rewound = now
 	return true
 }
 
-// rewind has an informer list, because another one has found a rewind.
-func rewind(p *ingest.Pipeline) {
-	p.RewoundElsewhere()
-	p.Reflector().Relist(rewoundElsewhere)
-}
-
-// found is called when an informer has found that history was rewound, before its scope
+// Found is called when an informer has found that history was rewound, before its scope
 // says so. The others list, too: those that run at once, and the others when their scopes
 // are opened, in this process or a later one.
-func (h history) found(ctx context.Context, by *ingest.Pipeline) {
+func (h History) Found(ctx context.Context, by Informer) {
 	with := h.sharing()
 	if with == nil {
 		return
@@ -153,16 +155,16 @@ func (h history) found(ctx context.Context, by *ingest.Pipeline) {
 			logUnnoted(ctx, err)
 		}
 		for _, info := range infos {
-			if historyOf(h.backend, info.Scope) == h && !known.Has(info.ID) {
-				changes[info.ID] = []byte(rewoundElsewhere)
+			if Of(h.backend, info.Scope) == h && !known.Has(info.ID) {
+				changes[info.ID] = []byte(elsewhere)
 			}
 		}
 	}
 	with.write(ctx, h.backend, changes)
 }
 
-// noted is called when the scope of an informer says that history was rewound.
-func (h history) noted(ctx context.Context, by *ingest.Pipeline) {
+// Noted is called when the scope of an informer says that history was rewound.
+func (h History) Noted(ctx context.Context, by Informer) {
 	with := h.sharing()
 	if with == nil {
 		return
@@ -175,7 +177,7 @@ func (h history) noted(ctx context.Context, by *ingest.Pipeline) {
 }
 
 // sharing returns the informers of the history; nil if none runs or that is not known.
-func (h history) sharing() *sharing {
+func (h History) sharing() *sharing {
 	if !h.isShared() {
 		return nil
 	}
@@ -187,12 +189,12 @@ func (h history) sharing() *sharing {
 // found has the other informers list. It returns what changes in the ledger for the
 // scopes of those that run, and the ids of these; nil if the ledger has the rewind for
 // the other scopes.
-func (s *sharing) found(by *ingest.Pipeline) (changes map[string][]byte, known sets.Set[string]) {
+func (s *sharing) found(by Informer) (changes map[string][]byte, known sets.Set[string]) {
 	now := time.Now()
 	changes = map[string][]byte{}
 	histories.mu.Lock()
 	defer histories.mu.Unlock()
-	if now.Sub(s.last) >= rewoundOnce {
+	if now.Sub(s.last) >= once {
 		s.last, known = now, sets.New[string]()
 	}
 	for p, m := range s.members {
@@ -201,17 +203,17 @@ func (s *sharing) found(by *ingest.Pipeline) (changes map[string][]byte, known s
 		}
 		isNew := m.joinsLocked(now)
 		if p != by && isNew {
-			rewind(p)
+			p.RewoundElsewhere(elsewhere)
 		}
 		if m.id != "" && (isNew || p == by) {
-			changes[m.id] = []byte(rewoundElsewhere)
+			changes[m.id] = []byte(elsewhere)
 		}
 	}
 	return changes, known
 }
 
 // noted returns the id of an informer's scope that the ledger may have, "" if it has not.
-func (s *sharing) noted(by *ingest.Pipeline) string {
+func (s *sharing) noted(by Informer) string {
 	histories.mu.Lock()
 	defer histories.mu.Unlock()
 	m := s.members[by]
