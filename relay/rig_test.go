@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -35,36 +36,8 @@ func filled(t *testing.T, db *bolt.DB, scope store.Scope, example runtime.Object
 	if err != nil {
 		t.Fatal(err)
 	}
-	listInto(t, s, objects...)
+	bolttest.List(t, s, "1000", objects...)
 	return Collection{Scope: scope, Reader: s, Live: true}
-}
-
-// listInto lists objects into a scope.
-func listInto(t *testing.T, s store.Store, objects ...runtime.Object) {
-	t.Helper()
-	r, err := s.Relist()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, obj := range objects {
-		if err := r.Add(obj); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for b, err := range r.Parts("1000") {
-		if err == nil {
-			err = s.Apply(b)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // file returns a file with pods, a config map and a secret.

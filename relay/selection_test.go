@@ -10,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -31,7 +32,7 @@ func TestOtherNodeIndex(t *testing.T) {
 		}
 		pod := onePod(0, 1)
 		pod.Spec.NodeName = "n1"
-		listInto(t, s, pod)
+		bolttest.List(t, s, "1000", pod)
 		isOwn := idx.Version == index.NodeName().Version
 		selectNode(t, s, isOwn)
 		if err := db.Close(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -54,7 +55,7 @@ func TestColumnsChange(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			listInto(t, s, obj)
+			bolttest.List(t, s, "1000", obj)
 			return Collection{Scope: scope, Reader: s, Live: true}
 		}
 		put := func(c Collection, obj *unstructured.Unstructured, rv string) {

@@ -58,11 +58,20 @@ func (c *informctl) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// lines returns the output of a command.
-func (c *informctl) lines(ctx context.Context, args ...string) ([]string, error) {
+// output returns the output of a command.
+func (c *informctl) output(ctx context.Context, args ...string) ([]byte, error) {
 	out, err := c.command(ctx, args...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("informctl %s: %w", args[0], outputError(err))
+	}
+	return out, nil
+}
+
+// lines returns the lines of the output of a command.
+func (c *informctl) lines(ctx context.Context, args ...string) ([]string, error) {
+	out, err := c.output(ctx, args...)
+	if err != nil {
+		return nil, err
 	}
 	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), nil
 }

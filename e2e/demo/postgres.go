@@ -109,18 +109,10 @@ func (f *fleet) startPostgres(context.Context) (_ string, err error) {
 	return "", err
 }
 
-func (f *fleet) output(ctx context.Context, args ...string) ([]byte, error) {
-	out, err := f.informctl.command(ctx, args...).Output()
-	if err != nil {
-		return nil, fmt.Errorf("informctl %s: %w", strings.Join(args, " "), outputError(err))
-	}
-	return out, nil
-}
-
 func (f *fleet) migrate(ctx context.Context) (string, error) {
 	f.informctl.env = append(f.informctl.env, "INFORMCTL_POSTGRES="+f.pg.DSN())
 	for _, args := range [][]string{{"postgres", "migrate"}, {"postgres", "migrate", "--sql"}} {
-		if _, err := f.output(ctx, args...); err != nil {
+		if _, err := f.informctl.output(ctx, args...); err != nil {
 			return "", err
 		}
 	}
@@ -174,7 +166,7 @@ func (f *fleet) await(ctx context.Context, ask func(context.Context) (bool, erro
 
 // isPublished reports whether all resources are published.
 func (f *fleet) isPublished(ctx context.Context) (bool, error) {
-	out, err := f.output(ctx, "postgres", "status", "-o", "json")
+	out, err := f.informctl.output(ctx, "postgres", "status", "-o", "json")
 	if err != nil {
 		return false, err
 	}

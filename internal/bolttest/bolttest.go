@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -24,6 +26,34 @@ func Scopes(t testing.TB, path string) []store.Info {
 		t.Fatal(err)
 	}
 	return infos
+}
+
+// List lists objects into a scope, complete up to rv, and writes them.
+func List(t testing.TB, s store.Store, rv string, objects ...runtime.Object) {
+	t.Helper()
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, obj := range objects {
+		if err := r.Add(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for b, err := range r.Parts(rv) {
+		if err == nil {
+			err = s.Apply(b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Volume mounts a file system of that many MiB in memory and returns its directory. It

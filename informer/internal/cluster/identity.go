@@ -2,12 +2,9 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -15,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/informctl/informctl/internal/cadigest"
 )
 
 // Identity returns an identity that distinguishes the cluster behind cfg from others, for
@@ -51,9 +50,9 @@ func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config
 	if err != nil && !isRefusal(err) {
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
-	ca, err := caDigest(cfg)
+	ca, err := cadigest.Of(cfg)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
 	return "host/" + cfg.Host + "/" + ca, nil
 }
@@ -62,19 +61,6 @@ func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config
 func wayOf(cluster string) string {
 	way, _, _ := strings.Cut(cluster, "/")
 	return way
-}
-
-// caDigest returns a digest of the CA certificates in cfg.
-func caDigest(cfg *rest.Config) (string, error) {
-	ca := cfg.CAData
-	if len(ca) == 0 && cfg.CAFile != "" {
-		var err error
-		if ca, err = os.ReadFile(cfg.CAFile); err != nil {
-			return "", fmt.Errorf("identify the cluster: %w", err)
-		}
-	}
-	sum := sha256.Sum256(ca)
-	return hex.EncodeToString(sum[:8]), nil
 }
 
 // isServed reports whether an error is the server's answer to this request, and not to

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/cadigest"
 	"github.com/informctl/informctl/store"
 )
 
@@ -57,7 +58,7 @@ func askedHow(cfg *rest.Config) string {
 	case cfg.Username != "":
 		credentials = "password"
 	}
-	ca, err := caDigest(cfg)
+	ca, err := cadigest.Of(cfg)
 	if err != nil {
 		return "" // never used: Identity fails, too
 	}

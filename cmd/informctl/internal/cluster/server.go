@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/internal/cadigest"
 )
 
 // Config returns the client configuration that kubectl's flags and files give.
@@ -49,14 +49,11 @@ func Config(kube *genericclioptions.ConfigFlags) (*rest.Config, error) {
 // AddressOf identifies the address of a server: its host and its CA. It is "" if the CA
 // cannot be read.
 func AddressOf(config *rest.Config) string {
-	ca := config.CAData
-	if len(ca) == 0 && config.CAFile != "" {
-		var err error
-		if ca, err = os.ReadFile(config.CAFile); err != nil {
-			return ""
-		}
+	ca, err := cadigest.Of(config)
+	if err != nil {
+		return ""
 	}
-	return fmt.Sprintf("%s %x", config.Host, sha256.Sum256(ca))
+	return config.Host + " " + ca
 }
 
 // namesCluster returns an error if the configuration is only client-go's default, a

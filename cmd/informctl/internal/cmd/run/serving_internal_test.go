@@ -23,6 +23,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -71,29 +72,7 @@ func keep(t *testing.T, db *bolt.DB, scope store.Scope, reason string, objects .
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	r, err := s.Relist()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, obj := range objects {
-		if err := r.Add(obj); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for b, err := range r.Parts("100") {
-		if err == nil {
-			err = s.Apply(b)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	bolttest.List(t, s, "100", objects...)
 	if reason == "" {
 		return
 	}
