@@ -96,7 +96,8 @@ func (r *Reflector) list(ctx context.Context) error {
 	r.note(func(s *Status) { s.listed(reason) })
 	klog.FromContext(ctx).Info("Listed", "because", reason, "objects", n, "resourceVersion", rv, "took", time.Since(begin).Round(time.Millisecond))
 	r.tolerant = r.tally.undecodable.n > 1
-	r.next, r.relist, r.stored, r.unordered, r.tally.listStreams, r.tally.doubts = toWatch, "", false, false, 0, 0
+	r.next, r.relist, r.stored, r.resumed, r.unordered = toWatch, "", false, false, false
+	r.tally.listStreams, r.tally.doubts = 0, 0
 	r.now, r.listTook = "", time.Since(begin)
 	r.tally.failedProbes, r.tally.failedLists = 0, 0
 	if !r.caughtUp {

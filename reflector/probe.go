@@ -25,6 +25,9 @@ const (
 	// requests per second, which watches do not: behind client-go's default, the lists of
 	// 200 reflectors take 40 seconds.
 	listPatience = 500 * time.Millisecond
+	// wholePatience is the same if the whole collection is asked for, which a streamed
+	// list sends at the same cost.
+	wholePatience = 10 * time.Millisecond
 	// streamPatience is how long the probe waits for its streamed list, before it lists
 	// without a limit of time.
 	streamPatience = 5 * time.Second
@@ -54,12 +57,15 @@ func (r *Reflector) presentSoon(ctx context.Context, limit int64) (rv string, li
 	if r.tally.probeStreams >= streamTries {
 		return r.presentByList(ctx, limit)
 	}
-	deadline := time.Now().Add(listPatience)
-	rv, list, err = r.presentByList(hasty{ctx, deadline}, limit)
+	begin, patience := time.Now(), listPatience
+	if limit > 1 {
+		patience = wholePatience
+	}
+	rv, list, err = r.presentByList(hasty{ctx, begin.Add(patience)}, limit)
 	switch {
 	case !ratelimit.Refused(err) || ctx.Err() != nil:
 		return rv, list, err
-	case !time.Now().Before(deadline):
+	case time.Since(begin) >= listPatience:
 		// It was refused when client-go was about to send it again, after the server's
 		// Retry-After.
 		return r.presentByList(ctx, limit)
@@ -130,53 +136,75 @@ func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, 
 
 // presentByStream implements present with a streamed list. If limit is 1, the list
 // selects no object, so that it consists of its final bookmark, whose resource version is
-// as recent as that of a consistent list.
+// as recent as that of a consistent list. Otherwise the watch that has sent the list
+// stays open as r.stream: watch continues it if the list is what is stored, so that a
+// warm start is one request.
 func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
-	ctx, cancel := context.WithTimeout(ctx, streamPatience)
-	defer cancel()
+	s := &session{asked: time.Now(), timeout: streamPatience}
+	if limit > 1 {
+		s.timeout = time.Duration(randomTimeout()) * time.Second
+	}
 	opts := metav1.ListOptions{
 		SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
-		TimeoutSeconds: ptr.To(int64(streamPatience / time.Second)),
+		TimeoutSeconds: ptr.To(int64(s.timeout / time.Second)),
 	}
 	if limit == 1 {
-		opts.LabelSelector, limit = nothing, 0
+		opts.LabelSelector = nothing
 	}
-	s := &session{end: func(error) { cancel() }}
-	s.w, err = endable.Call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(ctx, opts) }, stopLate)
+	request, end := context.WithCancelCause(ctx)
+	s.end = end
+	late := time.AfterFunc(streamPatience, func() { end(context.DeadlineExceeded) })
+	defer late.Stop()
+	s.w, err = endable.Call(request, func() (watch.Interface, error) { return r.lw.WatchWithContext(request, opts) }, stopLate)
 	if err == nil && s.w == nil {
 		err = errNoWatch
 	}
 	if err != nil {
+		end(err)
 		return "", nil, err
 	}
-	defer s.stop()
+	s.opened = time.Now()
 	objects := &metav1.List{}
+	rv, err = s.initial(request, func(obj runtime.Object) bool {
+		objects.Items = append(objects.Items, runtime.RawExtension{Object: obj})
+		return limit > 1 && int64(len(objects.Items)) <= limit
+	})
+	if err != nil || limit == 1 || !late.Stop() {
+		s.stop()
+		return rv, objects, err
+	}
+	r.stream = s
+	return rv, objects, nil
+}
+
+// initial passes the objects of a streamed list to add and returns its resource version.
+// It fails if add returns false, or if anything but initial events comes.
+func (s *session) initial(ctx context.Context, add func(runtime.Object) bool) (rv string, err error) {
 	for {
 		var e watch.Event
 		open := false
 		select {
 		case <-ctx.Done():
-			return "", nil, ctx.Err()
+			return "", context.Cause(ctx)
 		case e, open = <-s.w.ResultChan():
 		}
 		switch {
 		case !open:
-			return "", nil, errEndedEarly
+			return "", errEndedEarly
 		case e.Type == watch.Error:
-			return "", nil, apierrors.FromObject(e.Object)
-		case e.Type == watch.Added && int64(len(objects.Items)) < limit:
-			objects.Items = append(objects.Items, runtime.RawExtension{Object: e.Object})
+			return "", apierrors.FromObject(e.Object)
+		case e.Type == watch.Added && add(e.Object):
 		case e.Type != watch.Bookmark:
 			// The ListerWatcher has a selector of its own, there are too many objects, or
 			// the server sends changes meanwhile.
-			return "", nil, fmt.Errorf("%w: %s", errNoListEvent, e.Type)
+			return "", fmt.Errorf("%w: %s", errNoListEvent, e.Type)
 		default:
 			accessor, err := meta.Accessor(e.Object)
 			if err != nil {
-				return "", nil, err
+				return "", err
 			}
 			if accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-				return accessor.GetResourceVersion(), objects, nil
+				return accessor.GetResourceVersion(), nil
 			}
 		}
 	}

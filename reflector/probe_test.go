@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/reflector"
 )
 
 // limited makes the lists of a world wait for a limit of one request per minute, whose
@@ -146,34 +147,61 @@ func TestProbeStreamsNoMore(t *testing.T) {
 }
 
 // TestSmallBehindRateLimit checks that a small collection is compared whole although its
-// list would wait, unless it has grown.
+// list would wait, unless it has grown. Where nothing differs, the streamed list is also
+// the watch, so that a warm start is one request; where something does, a watch from the
+// stored resource version brings all that has happened.
 func TestSmallBehindRateLimit(t *testing.T) {
-	for name, more := range map[string]int{"": 0, "grown": 500} {
+	const stream = "watch stream"
+	for name, c := range map[string]struct {
+		while    func(*world)
+		compared int // objects; -1: not compared
+		want     []string
+		after    time.Duration // when it has caught up
+	}{
+		"nothing has changed": {compared: -1, want: []string{stream}},
+		"only the resource version has changed": {
+			while: func(w *world) { w.server.Advance() }, compared: 2, want: []string{stream},
+		},
+		"changed": {
+			while: func(w *world) { w.update("a"); w.server.Advance() }, compared: 2,
+			want: []string{stream, "watch 3 for 3s", "watch 5"}, after: 2 * time.Second,
+		},
+		"grown": {
+			while: func(w *world) {
+				for i := range 500 {
+					w.create(fmt.Sprint("c", i))
+				}
+			},
+			compared: -1, want: []string{stream, fmt.Sprint("list limit=", reflector.WholeLimit), "watch 3 for 3s", "watch 503"}, after: time.Minute,
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, "3", fakeapi.Options{})
-				w.server.Advance()
-				for i := range more {
-					w.create(fmt.Sprint("c", i))
+				if c.while != nil {
+					c.while(w)
 				}
 				w.limited(nil)
 				w.opts.IsSmall = func() bool { return true }
 				compared := -1
 				w.opts.Compare = func(_ context.Context, list runtime.Object) (bool, string, error) {
 					compared = meta.LenList(list)
-					return true, "", nil
+					return name != "changed", "", nil
 				}
 				w.start()
 				w.pass(2 * time.Minute)
-				if want := map[bool]int{true: 2, false: -1}[more == 0]; compared != want {
-					t.Errorf("compared %d objects, want %d", compared, want)
+				if compared != c.compared {
+					t.Errorf("compared %d objects, want %d", compared, c.compared)
 				}
-				if got := w.caughtUpAfter(); more == 0 && got != 0 || got < 0 {
-					t.Errorf("caught up after %v", got)
+				w.wantRequests(c.want...)
+				if got := w.caughtUpAfter().Round(time.Second); got != c.after {
+					t.Errorf("caught up after %v, want %v", got, c.after)
 				}
-				if more > 0 {
-					w.wantSame()
-				}
+				w.update("b")
+				w.pass(time.Second)
+				w.wantRequests()
+				w.wantErrors(0, "")
+				w.wantSame()
 			})
 		})
 	}

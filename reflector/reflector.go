@@ -382,6 +382,11 @@ func (r *Reflector) probe(ctx context.Context) error {
 		limit = WholeLimit
 	}
 	now, list, err := r.present(ctx, limit)
+	defer func() {
+		if !r.caughtUp || r.held != now {
+			r.stopStream() // something differs: what happened since is asked for
+		}
+	}()
 	if compare && (isFailure(err) || apierrors.IsForbidden(err)) {
 		// The server may fail because of one object, or a streamed list may be too long.
 		compare = false

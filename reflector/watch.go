@@ -99,7 +99,7 @@ func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOpt
 }
 
 // watch opens a watch at the held resource version, or continues the watch of a streamed
-// list. It passes the events to the sink until the watch ends.
+// list or probe. It passes the events to the sink until the watch ends.
 func (r *Reflector) watch(ctx context.Context) error {
 	s := r.stream
 	r.stream = nil
@@ -125,10 +125,10 @@ func (r *Reflector) watch(ctx context.Context) error {
 			return r.lost(ctx, s, fmt.Errorf("watch: %w", err))
 		}
 		r.note(func(s *Status) { s.Resumes++ })
-		if r.resumed {
-			r.resumed = false
-			klog.FromContext(ctx).Info("Resumed the watch", "resourceVersion", r.held)
-		}
+	}
+	if r.resumed {
+		r.resumed = false
+		klog.FromContext(ctx).Info("Resumed the watch", "resourceVersion", r.held)
 	}
 	defer s.stop()
 	return r.lost(ctx, s, r.consume(ctx, s))

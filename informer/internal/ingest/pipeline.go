@@ -107,15 +107,15 @@ func New(o Options) *Pipeline {
 // after an error. It is called once, before Run.
 func (p *Pipeline) Open(known *btree.Set[string], err error) { p.departures.begin(known, err) }
 
-// Run lists, watches and applies. It blocks until the context ends and the two goroutines
-// that it starts have ended.
+// Run lists, watches and applies. It blocks until the context ends and the goroutine that
+// it starts has ended.
 func (p *Pipeline) Run(ctx context.Context) {
-	var parts sync.WaitGroup
-	parts.Go(func() { p.reflector.Run(ctx) })
-	parts.Go(func() { p.applyWatch(ctx) })
+	var applied sync.WaitGroup
+	applied.Go(func() { p.applyWatch(ctx) })
+	p.reflector.Run(ctx)
 	<-ctx.Done()
 	p.queue.Close()
-	parts.Wait()
+	applied.Wait()
 }
 
 // Reflector returns the reflector, for its state.
