@@ -20,13 +20,13 @@ type Compressor interface {
 	// input is damaged. Input that was compressed with another dictionary may not be
 	// noticed.
 	Decompress(dst, compressed []byte) ([]byte, error)
-	// Dictionary returns the argument of NewCompressor. It must not be changed.
+	// Dictionary returns the dictionary. It must not be changed.
 	Dictionary() []byte
 }
 
-// NewCompressor returns the Compressor of a dictionary that Train has made. The
-// dictionary is not copied and says which algorithm it is for; an empty one means zstd
-// without a dictionary.
+// NewCompressor returns the Compressor of a dictionary that Train has made, which says
+// which algorithm it is for and must not be changed. An empty one means zstd without a
+// dictionary.
 func NewCompressor(dictionary []byte) (Compressor, error) {
 	switch {
 	case len(dictionary) == 0:
@@ -141,7 +141,12 @@ type s2Compressor struct {
 	dict       *s2.Dict
 }
 
+// roomOfS2 is how many bytes of room s2.NewDict wants behind a dictionary. It copies one
+// that has less, and there would be two of each scope.
+const roomOfS2 = 16
+
 func newS2(dictionary []byte) (Compressor, error) {
+	dictionary = append(make([]byte, 0, len(dictionary)+roomOfS2), dictionary...)
 	d := s2.NewDict(dictionary)
 	if d == nil {
 		return nil, fmt.Errorf("%d bytes are no dictionary", len(dictionary))

@@ -190,7 +190,7 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 			return nil
 		}
 		state.Begins = changelog.Begin(sn.Scope)
-		err := reader.EachBlock(max(l.Full, l.Begin), func(b *record.Block) bool {
+		err := reader.EachHead(max(l.Full, l.Begin), func(b *record.Block) bool {
 			if b.Mark == nil || b.Mark.Number < max(l.Full, l.Begin) || b.Mark.Number > l.Last {
 				return b.Last() < l.Last
 			}

@@ -39,13 +39,17 @@ func (a *Ahead) resolve(r *events, from uint64) error {
 		return r.err
 	}
 	from = max(from, a.through)
-	err := r.EachBlock(from, func(b *record.Block) bool {
+	err := r.EachHead(from, func(b *record.Block) bool {
 		// What is not acknowledged may be written again, as something else.
 		isKept := b.Last() <= r.Log.Last
 		for i := range b.Entries {
 			e := &b.Entries[i]
 			if e.Number < from || !a.Filter.Matches(e.OwnKey()) {
 				continue
+			}
+			if err := r.Check(b); err != nil {
+				r.err = err
+				return false
 			}
 			if isKept {
 				a.add(e.Key, found{e.Number, b.Key})

@@ -59,7 +59,7 @@ func (r *Reader) read(from uint64, all bool, ahead *Ahead, part *Part) error {
 	reader := &events{Reader: r, open: map[string]*store.Event{}, now: time.Now().UnixNano()}
 	var out []*store.Event
 	size, passed, isGap := 0, 0, false
-	err = r.EachBlock(from, func(b *record.Block) bool {
+	err = r.EachHead(from, func(b *record.Block) bool {
 		if b.Last() < from {
 			return true
 		}
@@ -77,6 +77,10 @@ func (r *Reader) read(from uint64, all bool, ahead *Ahead, part *Part) error {
 			switch e := &b.Entries[i]; {
 			case e.Number < from:
 			case ahead.Filter.Matches(e.OwnKey()):
+				if err := r.Check(b); err != nil {
+					reader.err = err
+					return false
+				}
 				out = append(out, reader.event(e, at))
 				size += e.Size()
 			default:

@@ -113,7 +113,7 @@ func (r *Reader) inOrder(p store.Place) bool {
 // next returns the first mark from a number on, and before another one, that is asked
 // for, nil if there is none.
 func (r *Reader) next(from, before uint64, asked func(*store.Mark) bool) (found *store.Mark, err error) {
-	err = r.EachBlock(from, func(b *record.Block) bool {
+	err = r.EachHead(from, func(b *record.Block) bool {
 		if b.Mark == nil || b.Mark.Number < from {
 			return b.Last() < before
 		}
@@ -127,7 +127,7 @@ func (r *Reader) next(from, before uint64, asked func(*store.Mark) bool) (found 
 
 // marks returns the marks from one number up to another one.
 func (r *Reader) marks(from, to uint64) (marks []store.Mark, err error) {
-	err = r.EachBlock(from, func(b *record.Block) bool {
+	err = r.EachHead(from, func(b *record.Block) bool {
 		if m := b.Mark; m != nil && m.Number <= to && m.Number >= from {
 			marks = append(marks, *r.Mark(m))
 		}
@@ -145,7 +145,7 @@ func (r *Reader) Readable() (p store.Place) {
 	}
 	c := b.Cursor()
 	for k, v := c.Last(); len(k) == 8; k, v = c.Prev() {
-		block, err := record.DecodeBlock(binary.BigEndian.Uint64(k), v)
+		block, err := record.DecodeHead(binary.BigEndian.Uint64(k), v)
 		if err != nil || block.Last() < max(l.Full, l.Begin) {
 			break // nothing before it can be read
 		}

@@ -1,6 +1,8 @@
 package changelog
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -39,7 +41,7 @@ func inLog(t *testing.T, commits int, frozen bool, fn func(*Reader)) {
 			if i == 0 {
 				key = "ns/once"
 			}
-			entry := record.LogEntry{Number: l.Last + 1, Key: key, RV: fmt.Sprint(i), Kind: record.KindUnknown}
+			entry := record.LogEntry{Number: l.Last + 1, Key: key, RV: fmt.Sprint(i), Kind: record.KindUnknown, Final: []byte("state")}
 			l.Last += 2
 			mark := record.Mark{
 				Number: l.Last, From: fmt.Sprint(i), To: fmt.Sprint(i + 1), Time: int64(i), Frozen: frozen && i > 0, Begins: i == 0,
@@ -88,6 +90,34 @@ func TestMarksOfAPart(t *testing.T) {
 			t.Errorf("%d marks", marks)
 		}
 	})
+}
+
+// TestDamagedState checks that a damaged state in the log is noticed by whoever asks for
+// its object, also as the state after an earlier change, and stops nobody else.
+func TestDamagedState(t *testing.T) {
+	for name, isRead := range map[string]bool{"once": true, "often": false, "": false} {
+		t.Run(name, func(t *testing.T) {
+			inLog(t, 3, false, func(r *Reader) {
+				key := Key(r.Log.Last - 1) // of the last block
+				v := bytes.Clone(r.bucket().Get(key))
+				v[len(v)-1] ^= 1
+				if err := r.bucket().Put(key, v); err != nil {
+					t.Fatal(err)
+				}
+				var names []string
+				if name != "" {
+					names = []string{name}
+				}
+				part, err := r.Read(0, true, &Ahead{Filter: store.LogFilter{Names: names}})
+				if (err == nil) != isRead {
+					t.Fatalf("%d events, error %v", len(part.Events), err)
+				}
+				if _, err := r.Before(1); err != nil && !errors.Is(err, store.ErrTrimmed) {
+					t.Errorf("the state before: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // TestFindAmongFrozen checks that a place is found without reading much more than all of

@@ -22,7 +22,7 @@ func (r *Reader) Before(from uint64) (over overlay.View, err error) {
 	over = overlay.NewView()
 	expect, gap := from, false
 	var bad error
-	err = r.EachBlock(from, func(b *record.Block) bool {
+	err = r.EachHead(from, func(b *record.Block) bool {
 		if b.Last() < from {
 			return true
 		}
@@ -34,6 +34,10 @@ func (r *Reader) Before(from uint64) (over overlay.View, err error) {
 			e := &b.Entries[i]
 			if e.Number < from || over.Has(e.Key) {
 				continue
+			}
+			if err := r.Check(b); err != nil {
+				bad = Cut(err)
+				return false
 			}
 			was, err := r.stateBefore(e)
 			if err != nil {

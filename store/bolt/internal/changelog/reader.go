@@ -39,7 +39,7 @@ func (r *Reader) bucket() *bbolt.Bucket {
 	return r.Bucket.Bucket(layout.Log)
 }
 
-// badBlock is the cause of the error of EachBlock for a damaged block.
+// badBlock is the cause of the error for a damaged block.
 type badBlock struct {
 	number uint64
 	error
@@ -48,9 +48,10 @@ type badBlock struct {
 // Unwrap returns the result of the failed check.
 func (b *badBlock) Unwrap() error { return b.error }
 
-// EachBlock calls fn with the blocks of the log that may contain items from a number on,
-// until fn returns false. What fn gets is valid until the transaction ends.
-func (r *Reader) EachBlock(from uint64, fn func(*record.Block) bool) error {
+// EachHead calls fn with the blocks of the log that may contain items from a number on,
+// until fn returns false. What fn gets is valid until the transaction ends. The states of
+// a block's entries are not checked: Check has to be called before they are used.
+func (r *Reader) EachHead(from uint64, fn func(*record.Block) bool) error {
 	b := r.bucket()
 	if b == nil {
 		return nil
@@ -68,20 +69,32 @@ func (r *Reader) EachBlock(from uint64, fn func(*record.Block) bool) error {
 			start = k
 		}
 	}
-	return r.walk(b, start, fn)
+	return r.walk(b, start, record.DecodeHead, fn)
+}
+
+// Check checks the states of a block's entries.
+func (r *Reader) Check(b *record.Block) error {
+	if err := b.Check(); err != nil {
+		return r.damaged(b.Key, err)
+	}
+	return nil
+}
+
+func (r *Reader) damaged(number uint64, err error) error {
+	return r.Corrupt(fmt.Sprintf("log of %s at %d", r.Scope, number), &badBlock{number, err})
 }
 
 // walk calls fn with the blocks whose keys are not below start.
-func (r *Reader) walk(b *bbolt.Bucket, start []byte, fn func(*record.Block) bool) error {
+func (r *Reader) walk(b *bbolt.Bucket, start []byte, decode func(uint64, []byte) (*record.Block, error), fn func(*record.Block) bool) error {
 	c := b.Cursor()
 	for k, v := c.Seek(start); k != nil; k, v = c.Next() {
 		if len(k) != 8 {
 			return r.Corrupt("log of "+r.Scope.String(), ErrKey)
 		}
 		number := binary.BigEndian.Uint64(k)
-		block, err := record.DecodeBlock(number, v)
+		block, err := decode(number, v)
 		if err != nil {
-			return r.Corrupt(fmt.Sprintf("log of %s at %d", r.Scope, number), &badBlock{number, err})
+			return r.damaged(number, err)
 		}
 		if !fn(block) {
 			return nil
@@ -116,7 +129,7 @@ func (r *Reader) EachReadable(start uint64, fn func(*record.Block) bool) error {
 		return nil
 	}
 	for {
-		err := r.walk(b, Key(start), fn)
+		err := r.walk(b, Key(start), record.DecodeBlock, fn)
 		var bad *badBlock
 		if !errors.As(err, &bad) {
 			return err

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -91,7 +92,8 @@ type LogEntry struct {
 	// Since is set if the change was made at some time between it and the block's time,
 	// in nanoseconds.
 	Since int64
-	// Header and Record are the state before as stored. They are part of the block.
+	// Header and Record are the state before as stored. They are part of the block's
+	// bytes.
 	Header, Record []byte
 	// Final is the final state of what departs, if it is known.
 	Final []byte
@@ -108,6 +110,11 @@ type Block struct {
 	Thinned bool  // only deletions are left
 	Entries []LogEntry
 	Mark    *Mark // nil if the commit goes on in the next block, or the block is thinned
+
+	// body has the states of the entries; bodySum is what its checksum has to be. body is
+	// nil if it is checked.
+	body    []byte
+	bodySum uint32
 }
 
 // First returns the number of a block's first item.
@@ -132,19 +139,32 @@ const (
 	markFrozen
 	markListing
 	markBegins
+	// blockSplit says that the block has a head and a body. In older ones the states are
+	// beside what is said of them.
+	blockSplit
 )
 
-// Encode returns the block with its CRC-32C in front:
+// fixedHead is the size of what a block has in front: both checksums, the flags and the
+// length of the head.
+const fixedHead = 4 + 1 + 4 + 4
+
+// Encode returns the block: a head, which says what has changed, and a body, of the
+// states. Most readers ask for few objects, and the body is as long as ten pages of the
+// file; each of the two has a checksum of its own, so that such a reader takes the heads
+// only:
 //
-//	CRC-32C of the rest and of the key, 4 bytes little endian
+//	CRC-32C of the rest of the head and of the key, 4 bytes little endian
 //	flags, 1 byte
+//	CRC-32C of the body, 4 bytes little endian
+//	length of the head, 4 bytes little endian
 //	time, varint
 //	number of entries, uvarint
-//	for each entry its length, uvarint, and the entry
+//	the entries without their states, but with the lengths of these
 //	the mark, if flags say so
+//	the body: of each entry Final, Header and Record
 func (b *Block) Encode(key uint64) []byte {
-	out := make([]byte, 4, 64+b.size())
-	flags := byte(0)
+	out := make([]byte, fixedHead, fixedHead+64+b.size())
+	flags := byte(blockSplit)
 	if b.Thinned {
 		flags |= blockThinned
 	}
@@ -160,14 +180,11 @@ func (b *Block) Encode(key uint64) []byte {
 			flags |= markBegins
 		}
 	}
-	out = append(out, flags)
+	out[4] = flags
 	out = binary.AppendVarint(out, b.Time)
 	out = binary.AppendUvarint(out, uint64(len(b.Entries)))
-	var buf []byte
 	for i := range b.Entries {
-		buf = b.Entries[i].append(buf[:0], key)
-		out = binary.AppendUvarint(out, uint64(len(buf)))
-		out = append(out, buf...)
+		out = b.Entries[i].appendHead(out, key)
 	}
 	if m := b.Mark; m != nil {
 		out = binary.AppendUvarint(out, m.Number-key)
@@ -176,7 +193,14 @@ func (b *Block) Encode(key uint64) []byte {
 		out = appendBytes(out, m.To)
 		out = binary.AppendVarint(out, m.Time)
 	}
-	binary.LittleEndian.PutUint32(out, blockSum(key, out))
+	head := len(out)
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		out = append(append(append(out, e.Final...), e.Header...), e.Record...)
+	}
+	binary.LittleEndian.PutUint32(out[5:], Checksum(out[head:]))
+	binary.LittleEndian.PutUint32(out[9:], uint32(head))
+	binary.LittleEndian.PutUint32(out, blockSum(key, out[:head]))
 	return out
 }
 
@@ -192,7 +216,7 @@ func (e *LogEntry) Size() int {
 	return 40 + len(e.Key) + len(e.Name) + len(e.RV) + len(e.Header) + len(e.Record) + len(e.Final)
 }
 
-func (e *LogEntry) append(b []byte, first uint64) []byte {
+func (e *LogEntry) appendHead(b []byte, first uint64) []byte {
 	b = append(b, byte(e.Kind))
 	b = binary.AppendUvarint(b, e.Number-first)
 	b = appendBytes(b, e.Key)
@@ -200,9 +224,10 @@ func (e *LogEntry) append(b []byte, first uint64) []byte {
 	b = appendBytes(b, e.RV)
 	b = binary.AppendUvarint(b, e.Departs)
 	b = binary.AppendVarint(b, e.Since)
-	b = appendBytes(b, e.Final)
-	b = appendBytes(b, e.Header)
-	return append(b, e.Record...)
+	for _, state := range [][]byte{e.Final, e.Header, e.Record} {
+		b = binary.AppendUvarint(b, uint64(len(state)))
+	}
+	return b
 }
 
 func appendBytes[T string | []byte](b []byte, s T) []byte {
@@ -213,18 +238,28 @@ func blockSum(key uint64, b []byte) uint32 {
 	return Checksum(b[4:]) ^ Checksum(binary.BigEndian.AppendUint64(nil, key))
 }
 
-// DecodeBlock checks and decodes the block that is stored under key. Its entries' headers
-// and records are parts of v.
+// DecodeBlock checks and decodes the block that is stored under key. Its entries' states
+// are parts of v.
 func DecodeBlock(key uint64, v []byte) (*Block, error) {
-	if len(v) < 5 {
-		return nil, ErrShort
+	b, err := DecodeHead(key, v)
+	if err == nil {
+		err = b.Check()
 	}
-	if got, want := blockSum(key, v), Sum(v); got != want {
-		return nil, fmt.Errorf("checksum is %08x, not %08x", got, want)
+	return b, err
+}
+
+// DecodeHead is DecodeBlock without a look at the states of the entries: Check checks
+// these.
+func DecodeHead(key uint64, v []byte) (*Block, error) {
+	r, err := parseHead(key, v, true)
+	if err != nil {
+		return nil, err
 	}
-	r := parser{rest: v[5:]}
 	flags := v[4]
-	b := &Block{Key: key, Thinned: flags&blockThinned != 0, Time: r.varint()}
+	b := &Block{Key: key, Thinned: flags&blockThinned != 0, Time: r.varint(), body: r.body}
+	if b.body != nil {
+		b.bodySum = binary.LittleEndian.Uint32(v[5:])
+	}
 	n := r.uvarint()
 	if n > uint64(len(v)) {
 		return nil, ErrShort
@@ -232,9 +267,9 @@ func DecodeBlock(key uint64, v []byte) (*Block, error) {
 	b.Entries = make([]LogEntry, 0, n)
 	last := key
 	for range n {
-		entry, err := decodeEntry(key, r.bytes())
-		if err != nil {
-			return nil, err
+		entry := r.entry(key)
+		if r.err != nil {
+			return nil, r.err
 		}
 		if entry.Number < last {
 			return nil, errors.New("its entries are not in order")
@@ -254,36 +289,95 @@ func DecodeBlock(key uint64, v []byte) (*Block, error) {
 	return b, r.err
 }
 
-// decodeEntry decodes an entry of the block that is stored under key.
-func decodeEntry(key uint64, b []byte) (entry LogEntry, err error) {
-	e := parser{rest: b}
-	entry = LogEntry{Kind: Kind(e.byte()), Number: key + e.uvarint()}
-	entry.Key, entry.Name, entry.RV = string(e.bytes()), string(e.bytes()), string(e.bytes())
-	entry.Departs, entry.Since = e.uvarint(), e.varint()
-	if final := e.bytes(); len(final) > 0 {
-		entry.Final = final
+// Check checks the states of the entries of a block from DecodeHead. They are not used
+// before. A second call does nothing, unless the first one has failed.
+func (b *Block) Check() error {
+	if b.body == nil {
+		return nil
 	}
-	if header := e.bytes(); len(header) > 0 {
-		entry.Header, entry.Record = header, e.rest
+	if got := Checksum(b.body); got != b.bodySum {
+		return fmt.Errorf("checksum of the states is %08x, not %08x", got, b.bodySum)
 	}
-	return entry, e.err
+	b.body = nil
+	return nil
 }
 
-// DecodeEntry returns the entry with a number of the block that is stored under key,
-// which DecodeBlock has checked.
-func DecodeEntry(key uint64, v []byte, number uint64) (*LogEntry, error) {
+// headParser takes the fields of a block's head. What it returns of an entry's states is
+// taken from the body.
+type headParser struct {
+	parser
+	body   []byte // nil: the states are in the head, as before
+	states parser // what is left of the body
+}
+
+// parseHead returns the parser behind what each block has in front. If isChecked is set,
+// the checksum of the head is checked.
+func parseHead(key uint64, v []byte, isChecked bool) (*headParser, error) {
 	if len(v) < 5 {
 		return nil, ErrShort
 	}
-	r := parser{rest: v[5:]}
+	r := &headParser{parser: parser{rest: v[5:]}}
+	head := v
+	if v[4]&blockSplit != 0 {
+		if len(v) < fixedHead {
+			return nil, ErrShort
+		}
+		n := binary.LittleEndian.Uint32(v[9:])
+		if n < fixedHead || uint64(n) > uint64(len(v)) {
+			return nil, ErrShort
+		}
+		head, r.body = v[:n], v[n:len(v):len(v)]
+		r.rest, r.states.rest = head[fixedHead:], r.body
+	}
+	if !isChecked {
+		return r, nil
+	}
+	if got, want := blockSum(key, head), Sum(v); got != want {
+		return nil, fmt.Errorf("checksum is %08x, not %08x", got, want)
+	}
+	return r, nil
+}
+
+// entry takes an entry of the block that is stored under key.
+func (r *headParser) entry(key uint64) (e LogEntry) {
+	p := &r.parser
+	if r.body == nil {
+		p = &parser{rest: r.bytes(), err: r.err}
+	}
+	e = LogEntry{Kind: Kind(p.byte()), Number: key + p.uvarint()}
+	e.Key, e.Name, e.RV = string(p.bytes()), string(p.bytes()), string(p.bytes())
+	e.Departs, e.Since = p.uvarint(), p.varint()
+	var final, header, rec []byte
+	if r.body == nil {
+		final, header = p.bytes(), p.bytes()
+		rec = p.rest
+	} else {
+		final, header, rec = r.state(), r.state(), r.state()
+	}
+	if len(final) > 0 {
+		e.Final = final
+	}
+	if len(header) > 0 {
+		e.Header, e.Record = header, rec
+	}
+	r.err = cmp.Or(r.err, p.err, r.states.err)
+	return e
+}
+
+// state takes a state of an entry, whose length is the next field.
+func (r *headParser) state() []byte { return r.states.take(asInt(r.uvarint())) }
+
+// DecodeEntry returns the entry with a number of the block that is stored under key,
+// which has been checked.
+func DecodeEntry(key uint64, v []byte, number uint64) (*LogEntry, error) {
+	r, err := parseHead(key, v, false)
+	if err != nil {
+		return nil, err
+	}
 	r.varint()
 	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
-		b := r.bytes()
-		p := parser{rest: b}
-		p.byte() // the kind
-		if key+p.uvarint() == number {
-			e, err := decodeEntry(key, b)
-			return &e, err
+		if e := r.entry(key); e.Number == number && r.err == nil {
+			return &e, nil
 		}
 	}
 	return nil, fmt.Errorf("there is no entry %d", number)
@@ -291,10 +385,14 @@ func DecodeEntry(key uint64, v []byte, number uint64) (*LogEntry, error) {
 
 // BlockTime returns the time of a block without a check.
 func BlockTime(v []byte) time.Time {
-	if len(v) < 6 {
+	r, err := parseHead(0, v, false)
+	if err != nil {
 		return time.Time{}
 	}
-	t, _ := binary.Varint(v[5:])
+	t := r.varint()
+	if r.err != nil {
+		return time.Time{}
+	}
 	return time.Unix(0, t)
 }
 
@@ -346,10 +444,7 @@ func (p *parser) varint() int64 {
 	return v
 }
 
-func (p *parser) bytes() []byte {
-	n := p.uvarint()
-	if n > uint64(len(p.rest)) {
-		n = uint64(len(p.rest)) + 1
-	}
-	return p.take(int(n))
-}
+func (p *parser) bytes() []byte { return p.take(asInt(p.uvarint())) }
+
+// asInt returns a length that take refuses if n is too large for one.
+func asInt(n uint64) int { return int(min(n, math.MaxInt32)) }
