@@ -401,31 +401,41 @@ func TestColdStandby(t *testing.T) {
 // TestHandlerAfterTakeover checks a handler that begins when nothing has happened since
 // the other process had the place.
 func TestHandlerAfterTakeover(t *testing.T) {
-	inBubble(t, func(w *world) {
-		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{NoBookmarks: true})
-		w.shared()
-		w.put("a", "owner-a")
-		first := w.start(1).begin()
-		w.pass(5 * time.Second)
-		first.end()
-		second := w.replica().start(1).begin()
-		w.pass(5 * time.Second)
-		second.end()
-		first = w.open()
-		synctest.Wait() // the place is taken over
-		reg, err := first.inf.AddEventHandler(first.consumer.Handler(enqueue{first}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		first.run()
-		first.begin()
-		w.pass(5 * time.Second)
-		if !reg.HasSynced() {
-			t.Error("the handler has not synced")
-		}
-		first.want("when nothing has happened")
-		first.end()
-	})
+	for name, bookmarks := range map[string]bool{"without bookmarks": false, "where only a bookmark has come since": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				if !bookmarks {
+					w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{NoBookmarks: true})
+				}
+				w.shared()
+				w.put("a", "owner-a")
+				first := w.start(1).begin()
+				w.pass(5 * time.Second)
+				first.end()
+				if bookmarks {
+					w.server.Advance()
+				}
+				second := w.replica().start(1).begin()
+				w.pass(5 * time.Second)
+				second.end()
+				first = w.open()
+				synctest.Wait() // the place is taken over
+				reg, err := first.inf.AddEventHandler(first.consumer.Handler(enqueue{first}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				first.run()
+				first.begin()
+				w.pass(5 * time.Second)
+				if !reg.HasSynced() {
+					t.Error("the handler has not synced")
+				}
+				w.pass(5 * time.Second)
+				first.want("when nothing has happened")
+				first.end()
+			})
+		})
+	}
 }
 
 // TestDiesAfterClaim checks a process that dies when it has taken over and not written

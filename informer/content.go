@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer/internal/heal"
@@ -16,6 +17,10 @@ import (
 type content struct {
 	state   *heal.State
 	current atomic.Pointer[store.Store] // readers never wait for a lock
+	// turn calls a function while the informer applies nothing.
+	turn func(func() error) error
+	// transform returns the informer's, nil if it has none.
+	transform func() cache.TransformFunc
 
 	// opening is held while the store is opened and while indexers are added, so that
 	// none is lost between the store in memory and the opened one. It is before all other
@@ -45,34 +50,67 @@ func (c *content) addIndexers(indexers cache.Indexers) error {
 }
 
 // write stores what the program writes through the indexer. The next process lists if the
-// server has not sent the objects since.
+// server has not sent the objects since. A write that fails changes nothing.
 func (c *content) write(s store.Store, b store.Batch) error {
 	if !c.state.Life().IsOpened() {
 		return s.Apply(b)
 	}
-	for _, change := range b.Changes {
-		key, rv := change.Key, ""
-		if m, err := meta.Accessor(change.Object); change.Object != nil && err == nil {
-			key, rv = cache.MetaObjectToName(m).String(), m.GetResourceVersion()
-		}
-		if isHeld(s, change) {
-			continue // the server has sent it already
-		}
-		if reason := c.state.Written(key, rv); reason != "" {
-			b.RV, b.Reason = "", reason
+	s = c.present()
+	for i := range b.Changes {
+		if obj := b.Changes[i].Object; obj != nil {
+			// Others may read the program's object, and encoding writes into quantities.
+			b.Changes[i].Object = obj.DeepCopyObject()
 		}
 	}
-	return s.Apply(b)
+	if err := s.Prepare(&b); err != nil {
+		return err
+	}
+	return c.turn(func() error {
+		changes := b.Changes
+		b.Changes = nil
+		for _, change := range changes {
+			held, transformed := c.isHeld(s, change)
+			if transformed {
+				continue
+			}
+			if b.Changes = append(b.Changes, change); held {
+				continue
+			}
+			key, rv := change.Key, ""
+			if m, err := meta.Accessor(change.Object); change.Object != nil && err == nil {
+				key, rv = cache.MetaObjectToName(m).String(), m.GetResourceVersion()
+			}
+			if reason := c.state.Written(key, rv); reason != "" {
+				b.RV, b.Reason = "", reason
+			}
+		}
+		if len(b.Changes) == 0 && b.RV == "" && b.Reason == "" {
+			return nil
+		}
+		return s.Apply(b)
+	})
 }
 
-// isHeld reports whether a store is as after a change.
-func isHeld(s store.Store, change store.Change) bool {
+// isHeld reports whether a store is as after a change: the server has sent it already.
+// transformed means that it is so as the transform has made it.
+func (c *content) isHeld(s store.Store, change store.Change) (held, transformed bool) {
 	if change.IsDeletion() {
 		_, is, err := s.Entry(change.Key)
-		return err == nil && !is
+		return err == nil && !is, false
 	}
 	_, same, err := s.Compare(change.Object)
-	return err == nil && same
+	transform := c.transform()
+	if same || err != nil || transform == nil {
+		return same && err == nil, false
+	}
+	as, err := transform(change.Object.DeepCopyObject())
+	obj, ok := as.(runtime.Object)
+	if err != nil || !ok {
+		return false, false
+	}
+	_, same, err = s.Compare(obj)
+	same = same && err == nil
+	return same, same
 }
 
 // indexer returns the cache.Indexer of the store. handed is called with every object that

@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,26 @@ func TestWritesThroughIndexer(t *testing.T) {
 		write func(w *world, x cache.Indexer) error
 		lists int
 	}{
+		"refused": {func(_ *world, x cache.Indexer) error {
+			if x.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}}) == nil {
+				return errors.New("a pod was accepted")
+			}
+			return nil
+		}, 0},
+		"what an update returned, after the server": {func(w *world, x cache.Indexer) error {
+			rv := w.put("a", "2")
+			waitFor(time.Second)
+			obj, _, err := x.GetByKey("default/a")
+			if err != nil {
+				return err
+			}
+			untransformed := obj.(*corev1.ConfigMap).DeepCopy()
+			untransformed.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+			if untransformed.ResourceVersion != rv {
+				return errors.New("the watch has not brought it")
+			}
+			return x.Update(untransformed)
+		}, 0},
 		"deleted here":               {func(_ *world, x cache.Indexer) error { return x.Delete(object("a", "", "")) }, 1},
 		"an older state":             {func(_ *world, x cache.Indexer) error { return x.Update(object("a", "0", "1")) }, 1},
 		"without a resource version": {func(_ *world, x cache.Indexer) error { return x.Add(object("new", "1", "")) }, 1},
@@ -61,7 +82,8 @@ func TestWritesThroughIndexer(t *testing.T) {
 			inBubble(t, func(w *world) {
 				w.put("a", "1")
 				w.put("b", "1")
-				r := w.run(informer.Options{}).sync()
+				strip := func(inf *informer.Informer) { _ = inf.SetTransform(informer.StripManagedFields) }
+				r := w.run(informer.Options{}, strip).sync()
 				commit()
 				if err := test.write(w, r.inf.GetIndexer()); err != nil {
 					t.Fatal(err)
@@ -70,7 +92,7 @@ func TestWritesThroughIndexer(t *testing.T) {
 				commit()
 				r.end()
 				before := len(w.server.Requests())
-				r = w.run(informer.Options{}).sync()
+				r = w.run(informer.Options{}, strip).sync()
 				if lists := w.lists(before); len(lists) != test.lists {
 					t.Errorf("the next process made %d lists, want %d", len(lists), test.lists)
 				}

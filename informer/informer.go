@@ -195,7 +195,15 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	inf.content = &content{state: inf.state}
+	inf.content = &content{
+		state: inf.state,
+		turn:  func(f func() error) error { return inf.hub.Do(func(delivery.Turn) error { return f() }) },
+		transform: func() cache.TransformFunc {
+			inf.mu.Lock()
+			defer inf.mu.Unlock()
+			return inf.transform
+		},
+	}
 	inf.content.set(memory)
 	inf.indexer = inf.content.indexer(inf.mutations.AddObject, inf.AddIndexers)
 	return inf, nil

@@ -9,9 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/informctl/informctl/internal/fakeapi"
@@ -236,4 +238,33 @@ func TestUnprobedUndecodable(t *testing.T) {
 			t.Errorf("asked %d times to take objects apart, at %s, want %s", asked.Load(), got, rv)
 		}
 	})
+}
+
+// TestPanic checks that a panic of a ListerWatcher or of the error handler goes to
+// apimachinery's handlers, and that the reflector goes on if these do not end the
+// process.
+func TestPanic(t *testing.T) {
+	crash, handlers := utilruntime.ReallyCrash, utilruntime.PanicHandlers
+	t.Cleanup(func() { utilruntime.ReallyCrash, utilruntime.PanicHandlers = crash, handlers })
+	utilruntime.ReallyCrash = false
+	var told []any
+	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, p any) { told = append(told, p) }}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{NoWatchList: true})
+		first := true
+		w.through(between{list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			if first {
+				first = false
+				panic("list")
+			}
+			return w.server.ListWithContext(ctx, opts)
+		}})
+		w.failed = func() { panic("handler") }
+		w.start()
+		w.pass(time.Minute)
+		w.wantSame()
+	})
+	if diff := cmp.Diff([]any{"list", "handler"}, told); diff != "" {
+		t.Errorf("panics that were told (-want +got):\n%s", diff)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -262,19 +263,34 @@ func (r *Reflector) Run(ctx context.Context) {
 	r.begin(ctx)
 	defer r.stopStream()
 	for ctx.Err() == nil {
-		err := r.step(ctx)
+		err := r.try(ctx)
 		if noted := r.missed(ctx, err); noted != nil {
 			err = noted
 		}
 		switch {
 		case err == nil:
-		case ctx.Err() != nil || errors.Is(err, store.ErrClosed) || errors.Is(err, cache.ErrFIFOClosed):
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, store.ErrClosed) || errors.Is(err, cache.ErrFIFOClosed):
+			klog.FromContext(ctx).Info("The store was closed: nothing is listed or watched any more", "because", err.Error())
 			return
 		default:
 			r.pause(ctx, err)
 		}
 	}
 }
+
+// try runs the next step. A panic, for example of the ListerWatcher, goes to
+// k8s.io/apimachinery/pkg/util/runtime as in client-go. If that does not end the process,
+// the step is made again after a pause.
+func (r *Reflector) try(ctx context.Context) (err error) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	err = errPanicked
+	return r.step(ctx)
+}
+
+// errPanicked indicates a step that has panicked.
+var errPanicked = errors.New("the step has panicked")
 
 func (r *Reflector) begin(ctx context.Context) {
 	r.started = time.Now()
@@ -347,6 +363,7 @@ func (r *Reflector) pause(ctx context.Context, err error) {
 func (r *Reflector) report(ctx context.Context, err error) {
 	r.setError(err)
 	if r.opts.OnError != nil {
+		defer utilruntime.HandleCrashWithContext(ctx)
 		r.opts.OnError(ctx, err)
 	}
 }

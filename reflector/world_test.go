@@ -160,6 +160,7 @@ type world struct {
 	trace    int
 	errs     int
 	stop     func() // ends Run and waits for it
+	failed   func() // is called with each error; may be nil
 }
 
 func configMap(name string) *v1.ConfigMap {
@@ -239,6 +240,9 @@ func (w *world) start() {
 		w.sink.mu.Lock()
 		defer w.sink.mu.Unlock()
 		w.sink.errs = append(w.sink.errs, err)
+		if w.failed != nil {
+			w.failed()
+		}
 	}
 	r, err := reflector.New(w.opts)
 	if err != nil {

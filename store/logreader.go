@@ -70,9 +70,11 @@ func FollowSome(ctx context.Context, r Reader, after Place, f LogFilter) iter.Se
 // was yielded.
 func FollowSince(ctx context.Context, r Reader, since time.Time, f LogFilter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		take := func(e Event, err error) bool {
+		// The clock may have been behind: what follows the mark is later, whatever it says.
+		late := func(e Event, err error) bool {
 			return err == nil && e.Mark == nil && e.Time.Before(since) || yield(e, err)
 		}
+		take := late
 		var from Place
 		if finder, ok := r.(MarkFinder); ok && !since.IsZero() {
 			if m, _, err := finder.MarkAt(Place{Time: since.Add(-1)}, false); err == nil {
@@ -80,13 +82,14 @@ func FollowSince(ctx context.Context, r Reader, since time.Time, f LogFilter) it
 				if from = m.Place; !yield(Event{Time: m.Time, Mark: &m}, nil) {
 					return
 				}
+				take = yield
 			}
 		}
 		begins := true
 		for e, err := range FollowSome(ctx, r, from, f) {
 			isGone := errors.Is(err, ErrTrimmed) || errors.Is(err, ErrLineage)
 			if begins && isGone && !from.IsZero() { // it was trimmed or lost meanwhile
-				FollowSome(ctx, r, Place{}, f)(take)
+				FollowSome(ctx, r, Place{}, f)(late)
 				return
 			}
 			if begins = false; !take(e, err) {

@@ -8,7 +8,9 @@
 //		For(&v1.Widget{}).Owns(&corev1.Pod{}).
 //		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue(c)}).
 //		Complete(r)
-//	err = errors.Join(mgr.Start(ctx), c.Close(), db.Close())
+//	if err = mgr.Start(ctx); err == nil { // else reconcilers may still run
+//		err = errors.Join(c.Close(), db.Close())
+//	}
 //
 // db is the backend of the manager's informers. A consumer is of one controller. What the
 // controller watches with For, Owns and Watches goes on; predicates and functions that

@@ -34,7 +34,8 @@ func leftWork(ctx context.Context, db *bolt.DB, mgr ctrl.Manager, r reconcile.Re
 		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue(c)}).
 		Complete(r)
 	check(err)
-	check(errors.Join(mgr.Start(ctx), c.Close(), db.Close()))
+	check(mgr.Start(ctx)) // after an error the program ends: reconcilers may still run
+	check(errors.Join(c.Close(), db.Close()))
 }
 
 func sharedPlace(mgr ctrl.Manager, client kubernetes.Interface) durable.Options {

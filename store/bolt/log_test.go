@@ -314,6 +314,39 @@ func TestLogOfWipedScope(t *testing.T) {
 	wantLineage("a wipe")
 }
 
+// TestLogAfterFreeze checks that the log can be read at the end of a freeze, though that
+// has brought no change: an object without a resource version turned out to be as the
+// server has it.
+func TestLogAfterFreeze(t *testing.T) {
+	for name, reopens := range map[string]bool{"": false, "in the next process": true} {
+		t.Run(name, func(t *testing.T) {
+			l := newLogScope(t, store.History{})
+			l.put(1)
+			must(t, l.s.Apply(store.Batch{Changes: []store.Change{{Object: l.object(2, 300)}}}))
+			must(t, l.s.Flush(t.Context()))
+			if !l.history().Newer {
+				t.Fatal("the content is not newer than its resource version")
+			}
+			if reopens {
+				must(t, l.db.Close())
+				l.open()
+			}
+			must(t, l.s.Apply(store.Batch{RV: "300", Changes: []store.Change{{Object: l.object(2, 300)}}}))
+			must(t, l.s.Flush(t.Context()))
+			h := l.history()
+			if h.Newer || h.Readable.RV != "300" || h.Readable != h.Last {
+				t.Errorf("newer: %t, readable: %s, last: %s, want 300", h.Newer, h.Readable, h.Last)
+			}
+			must(t, logAddsUp(l.s))
+			must(t, l.s.Apply(store.Batch{RV: "301"}))
+			must(t, l.s.Flush(t.Context()))
+			if after := l.history().Last; after != h.Last {
+				t.Errorf("a bookmark has got a mark, %s", after)
+			}
+		})
+	}
+}
+
 // TestLogOfCopy checks that a place in a file is none in a copy of it that went another
 // way: numbers are the same, random values are not.
 func TestLogOfCopy(t *testing.T) {
@@ -683,6 +716,21 @@ func wantClockSteps(l *logScope, places []store.Place, name string) {
 	}
 	if begins := l.history().Begins; begins.IsZero() || begins.After(time.Now()) {
 		l.Errorf("the log begins at %s", begins)
+	}
+	if name == "behind" {
+		// What the second process wrote is later than that of the first one.
+		changes, last := 0, l.history().Last
+		for e, err := range store.FollowSince(l.Context(), l.s, last.Time.Add(-20*time.Minute), store.LogFilter{}) {
+			must(l.T, err)
+			if e.Mark == nil {
+				changes++
+			} else if e.Mark.Mark == last.Mark {
+				break
+			}
+		}
+		if changes != 5 {
+			l.Errorf("%d changes since then, want 5", changes)
+		}
 	}
 	events, err := eventsUntil(l.s, store.Place{}, l.history().Last)
 	must(l.T, err)

@@ -207,6 +207,33 @@ func TestAddIndexersWhileLoaded(t *testing.T) {
 	}
 }
 
+// TestAddIndexersAfterWriteBesideList checks that an index which is added during a first
+// list has an object that was applied beside the list before.
+func TestAddIndexersAfterWriteBesideList(t *testing.T) {
+	db, s := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
+	defer func() { _ = db.Close() }()
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := store.Indexer(s)
+	err = errors.Join(r.Add(valued("a", "1")), x.Add(valued("beside", "1")), x.AddIndexers(cache.Indexers{"late": byValue}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b, err := range r.Parts("5") {
+		if err = errors.Join(err, s.Apply(b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := x.ByIndex("late", "1"); len(got) != 2 || err != nil {
+		t.Errorf("the index has %d objects (%v), want 2", len(got), err)
+	}
+}
+
 // TestIndexerThatFailsWhileLoading checks that an indexer which is added during a first
 // list, and fails for one of the objects before, has the others.
 func TestIndexerThatFailsWhileLoading(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -114,7 +115,11 @@ func (r *relist) Staged(after string, bytes int) (entries []*overlay.Entry, err 
 		}
 		return nil
 	})
-	return entries, r.giveUp(err)
+	if errors.Is(err, boltfile.ErrNoHandle) {
+		return entries, r.giveUp(err)
+	}
+	// The next list writes the staging anew: damage in it costs only this one.
+	return entries, err
 }
 
 // dropStaging drops the staging bucket of a relist that did not end.

@@ -74,6 +74,11 @@ func (r *Registration) replay() {
 	from, unwritten := r.resumed.From(), r.resumed.IsUnwritten()
 	h.mu.Unlock()
 	log := replay.Log{Store: h.store, Synced: h.Synced(), Limit: takeAtOnce, Unwritten: unwritten, Deliver: r.handOver}
+	log.Lags = func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		r.resumed.Lag()
+	}
 	log.Note = func(key string, s replay.State) bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()

@@ -19,6 +19,14 @@ import (
 // is stored: see Resumption.BeginUnwritten.
 const flushPatience = 30 * time.Second
 
+const (
+	// lagPatience is how long a handler waits for the changes up to its place if the
+	// informer is behind it, for example because another replica has had them first.
+	lagPatience = 5 * time.Second
+	// lagInterval is how often it looks.
+	lagInterval = 100 * time.Millisecond
+)
+
 // ErrUnwritten says that what was applied before is not in the log, and cannot be
 // written.
 var ErrUnwritten = errors.New("what was applied before is not written")
@@ -43,16 +51,26 @@ type Log struct {
 	// delivered as far as it goes. An object has its present state instead of one of the
 	// log, so that none is brought whose deletion is not in the log.
 	Unwritten bool
+	// Lags is called if an informer that has synced is behind the place.
+	Lags func()
 	// Note is called with each state. If it returns false, the state is left out.
 	Note func(key string, s State) bool
 	// Deliver delivers notifications. An error ends Follow.
 	Deliver func([]queue.Notification) error
 }
 
-// isAhead reports whether a place that has only a resource version is after another one.
-func isAhead(p, last store.Place) bool {
-	order, err := resourceversion.CompareResourceVersion(p.RV, last.RV)
+// isAhead reports whether a place that has only a resource version is after what is
+// stored. That is after the last mark if only bookmarks have come since.
+func isAhead(p store.Place, state *store.LogState) bool {
+	order, err := resourceversion.CompareResourceVersion(p.RV, cmp.Or(state.Stored, state.Last.RV))
 	return !p.Exact() && err == nil && order > 0
+}
+
+// isCurrent reports whether nothing was changed after a place that has only a resource
+// version and that is not ahead.
+func isCurrent(p store.Place, state *store.LogState) bool {
+	order, err := resourceversion.CompareResourceVersion(p.RV, state.Last.RV)
+	return !p.Exact() && !state.Newer && (p.RV == state.Last.RV || err == nil && order > 0)
 }
 
 // written returns the state of the log when what was applied before is in it, or cannot
@@ -78,25 +96,15 @@ func (l Log) Follow(ctx context.Context, from store.Place) error {
 	if err != nil {
 		return err
 	}
-	if isAhead(from, state.Last) {
-		// It is not where the informer has begun, or the server was restored to an
-		// earlier state.
-		select {
-		case <-l.Synced:
-		case <-ctx.Done():
-			return ErrOver
-		}
-		if state, err = l.written(ctx); err != nil {
+	if isAhead(from, &state) {
+		if state, err = l.reach(ctx, from); err != nil {
 			return err
-		}
-		if isAhead(from, state.Last) {
-			return store.ErrLineage
 		}
 	}
 	if from.Lineage == state.Last.Lineage && from.Mark == state.Last.Mark && from.Random == state.Last.Random {
 		return nil
 	}
-	if !from.Exact() && !state.Newer && from.RV == state.Last.RV {
+	if isCurrent(from, &state) {
 		return nil // the store's Follow would wait
 	}
 	var batch []queue.Notification
@@ -128,6 +136,36 @@ func (l Log) Follow(ctx context.Context, from store.Place) error {
 		}
 	}
 	return ErrOver
+}
+
+// reach waits until the log leads up to a place that is ahead. If it does not, the place
+// is not where the informer has begun, or the server was restored to an earlier state.
+func (l Log) reach(ctx context.Context, from store.Place) (state store.LogState, err error) {
+	select {
+	case <-l.Synced:
+		l.Lags()
+	default:
+		select {
+		case <-l.Synced:
+		case <-ctx.Done():
+			return state, ErrOver
+		}
+	}
+	tick := time.NewTicker(lagInterval)
+	defer tick.Stop()
+	for last := time.Now().Add(lagPatience); ; {
+		if state, err = l.written(ctx); err != nil || !isAhead(from, &state) {
+			return state, err
+		}
+		if !time.Now().Before(last) {
+			return state, store.ErrLineage
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return state, ErrOver
+		}
+	}
 }
 
 // event returns the notification of an event of the log. ok is false if there is nothing

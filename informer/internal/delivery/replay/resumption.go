@@ -22,6 +22,10 @@ type Resumption struct {
 	replayed map[string]State
 	behind   uint64
 
+	// lags means that the informer was behind the place when Begin was called: what was
+	// queued since is not known to have been received.
+	lags bool
+
 	begun time.Time // when Begin was called
 	// unwritten means that the log is delivered as far as it is written.
 	unwritten bool
@@ -43,6 +47,10 @@ func (r *Resumption) Begin(from store.Place, everything bool) {
 		r.newer = from.RV
 	}
 }
+
+// Lag says that the informer, which has synced, is behind the place of Begin. The handler
+// may have been asked for an object whose last change before the place was not there yet.
+func (r *Resumption) Lag() { r.lags = true }
 
 // BeginAgain says that the handler receives what was changed after a place, and then all
 // that is newer than the place of Begin, because the log does not lead on from there.
@@ -131,7 +139,7 @@ func (r *Resumption) Has(n queue.Notification, waited bool) bool {
 func (r *Resumption) has(n queue.Notification, waited bool) bool {
 	last, ok := r.replayed[n.Key]
 	// A deletion may be newer than the state that comes with it.
-	if n.Newer || waited && !ok && !n.Kind.IsDeletion() {
+	if n.Newer || waited && !ok && !n.Kind.IsDeletion() && !r.lags {
 		last, ok = State{RV: r.newer}, r.newer != ""
 	}
 	if !ok || !waited && !n.Newer {
