@@ -27,8 +27,8 @@ type indexing struct {
 	oldIndexes []string
 }
 
-// applied sets what an entry says. It says nothing of an index that was added since it was
-// made: that was computed from all objects.
+// applied sets what an entry says. It says nothing of an index that was added since it
+// was made: that was computed from all objects.
 func (x *indexing) applied(e *overlay.Entry) {
 	for name, m := range x.inMemory {
 		if e.Head == nil || e.Indexes == nil || e.Indexes.Has(name) {

@@ -191,8 +191,8 @@ func (lw *Appender) End() error {
 	}
 	begins := l.Mark.Number < l.Begin
 	// A list has a mark even if it has changed nothing: a client that was ahead of it may
-	// have what it has not. So has the end of a freeze, since the mark before it cannot be
-	// read.
+	// have what it has not. So has the end of a freeze, since the mark before it cannot
+	// be read.
 	isPlace := !lw.Loading && !c.listing && !c.frozen
 	unfreezes := isPlace && lw.RV != "" && l.Mark.Number > 0 && !l.Mark.IsReadable()
 	isDue := isPlace && begins || lw.listed && !c.listing || unfreezes
