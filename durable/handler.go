@@ -241,7 +241,7 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 	defer c.noteLocked(s)
 	if s.why == "" && s.known.Lineage == "" && c.opts.Unchanged != All {
 		// What was deleted is not known, nor what was changed and is the same again.
-		s.sweep = sweep{Begun: time.Now().Round(0), Once: true}
+		s.sweep = s.sweep.anew(time.Now().Round(0), true)
 		s.known.Sweep = s.sweep
 		s.logger.Info("A consumer receives what is newer than its resource version, and the rest one by one",
 			"resourceVersion", s.known.RV, "because", err.Error())

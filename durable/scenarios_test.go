@@ -518,6 +518,27 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
+// inFile calls f with the file, which no process has.
+func (w *world) inFile(f func(*bolt.DB) error) {
+	w.Helper()
+	db, err := bolt.Open(w.path, bolt.Options{})
+	if err == nil {
+		err = errors.Join(f(db), db.Close())
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// wasBuiltFrom makes the file one of a program that was built from another revision.
+func (w *world) wasBuiltFrom(revision string) {
+	w.Helper()
+	w.inFile(func(db *bolt.DB) error {
+		state := fmt.Appendf(nil, `{"version":"","revision":%q}`, revision)
+		return db.SetLedger(w.Context(), "consumer/test", map[string][]byte{"state": state})
+	})
+}
+
 // TestSweepAnewOfStandby checks that the sweep of another revision begins anew also if a
 // standby has stored the new revision and ended.
 func TestSweepAnewOfStandby(t *testing.T) {
@@ -529,30 +550,62 @@ func TestSweepAnewOfStandby(t *testing.T) {
 		l := w.start(1).begin()
 		w.pass(30 * time.Minute)
 		l.end()
-		ledger := func(use func(*bolt.DB) error) {
-			db, err := bolt.Open(w.path, bolt.Options{})
-			if err == nil {
-				err = errors.Join(use(db), db.Close())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		ledger(func(db *bolt.DB) error {
-			return db.SetLedger(t.Context(), "consumer/test", map[string][]byte{"state": []byte(`{"version":"","revision":"before"}`)})
-		})
+		w.wasBuiltFrom("before")
 		w.opts.Elected = make(chan struct{})
 		l = w.start(1).begin()
 		w.pass(5 * time.Second)
 		l.kill()
-		ledger(func(db *bolt.DB) error {
+		w.inFile(func(db *bolt.DB) error {
 			values, err := db.Ledger(t.Context(), "consumer/test")
 			for key, value := range values {
-				if strings.HasPrefix(key, "place/") && strings.Contains(string(value), `"after"`) {
+				if strings.HasPrefix(key, "place/") && strings.Contains(string(value), `"swept"`) {
 					t.Errorf("the sweep goes on: %s", value)
 				}
 			}
 			return err
 		})
+	})
+}
+
+// TestSweepOfManyRevisions checks that each object comes although each sweep is followed
+// by that of another revision before it ends, and after that once in each sweep.
+func TestSweepOfManyRevisions(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.opts = durable.Options{Every: time.Hour}
+		for i := range 60 {
+			w.put(fmt.Sprintf("%02d", i), "owner")
+		}
+		l := w.start(1).begin()
+		w.pass(5 * time.Second)
+		l.end()
+		seen := map[string]bool{}
+		for i := range 6 {
+			w.wasBuiltFrom(fmt.Sprint("before-", i))
+			l = w.start(1).begin()
+			w.pass(20 * time.Minute)
+			for _, call := range l.received() {
+				seen[call] = true
+			}
+			l.end()
+		}
+		if len(seen) != 60 {
+			t.Errorf("%d of 60 objects came in two hours", len(seen))
+		}
+		w.wasBuiltFrom("at last")
+		l = w.start(1).begin()
+		w.pass(10 * time.Hour)
+		times := map[string]int{}
+		for _, call := range l.received() {
+			times[call]++
+		}
+		for call, n := range times {
+			if n < 9 || n > 11 {
+				t.Errorf("%s: %d times in ten hours, want ten", call, n)
+			}
+		}
+		if len(times) != 60 {
+			t.Errorf("%d of 60 objects came in ten hours", len(times))
+		}
+		l.end()
 	})
 }

@@ -4,12 +4,24 @@ import (
 	"time"
 )
 
-// sweep is where Trickle is in a scope.
+// sweep is where Trickle is in a scope. It goes from a key to the last one, and then from
+// the first one to that key.
 type sweep struct {
 	Begun time.Time `json:"begun,omitzero"`
+	From  string    `json:"from,omitempty"`  // it has begun after this key
 	After string    `json:"after,omitempty"` // the last key that was delivered
 	Swept int       `json:"swept,omitempty"` // how many were
 	Once  bool      `json:"once,omitempty"`  // also with Skip and All
+}
+
+// anew returns another sweep, which begins where w is. So each object has its turn even
+// if no sweep ever ends.
+func (w sweep) anew(begun time.Time, once bool) sweep {
+	from := w.After
+	if from == ended {
+		from = w.From
+	}
+	return sweep{Begun: begun, From: from, After: from, Once: once}
 }
 
 // sweepAnewLocked begins another sweep if the program was built from another revision
@@ -17,7 +29,7 @@ type sweep struct {
 // process ends.
 func (c *Consumer) sweepAnewLocked(s *scope, before string) {
 	if before != revision() {
-		s.sweep = sweep{Once: s.sweep.Once}
+		s.sweep = s.sweep.anew(time.Time{}, s.sweep.Once)
 		s.known.Sweep = s.sweep
 		c.noteLocked(s)
 	}
@@ -52,7 +64,7 @@ func (c *Consumer) sweep(at time.Time) {
 func (c *Consumer) sweepLocked(s *scope, at time.Time) error {
 	w := &s.sweep
 	if w.Begun.IsZero() || w.Begun.After(at) { // the clock was set back
-		*w = sweep{Begun: at.Round(0), Once: w.Once}
+		*w = w.anew(at.Round(0), w.Once)
 		if s.why != "" {
 			return nil // everything has just been delivered
 		}
@@ -63,16 +75,18 @@ func (c *Consumer) sweepLocked(s *scope, at time.Time) error {
 		if c.queue != nil {
 			c.queue.raiseLocked()
 		}
-		*w = sweep{Begun: at.Round(0)}
+		*w = w.anew(at.Round(0), false)
 		return nil
 	}
-	limit := sweepAtOnce
-	if !late {
-		objects := s.members[0].feed.Len()
-		w.Swept = min(w.Swept, objects)
-		limit = min(int(float64(objects)*(float64(age)/float64(c.opts.Every)))-w.Swept, sweepAtOnce)
+	objects := s.members[0].feed.Len()
+	w.Swept = min(w.Swept, objects)
+	limit := int(float64(objects)*(float64(age)/float64(c.opts.Every))) - w.Swept
+	if late {
+		// What is missing, and not much more, which would come twice behind From. Objects
+		// that went make it too little.
+		limit = max(objects-w.Swept, 1+objects/sweepAtOnce)
 	}
-	if limit <= 0 || w.After == ended || !s.areLiveLocked() {
+	if limit = min(limit, sweepAtOnce); limit <= 0 || w.After == ended || !s.areLiveLocked() {
 		return nil
 	}
 	after, more := ended, false
@@ -83,12 +97,17 @@ func (c *Consumer) sweepLocked(s *scope, at time.Time) error {
 		}
 		after, more = min(after, last), more || rest
 	}
-	if !more {
+	switch beforeFrom := w.After < w.From; {
+	case beforeFrom && after >= w.From, !more && (beforeFrom || w.From == ""):
 		after = ended
+	case !more:
+		after = "" // the first keys follow
 	}
 	if after != w.After {
 		w.After = after
-		w.Swept += limit
+		if more {
+			w.Swept += limit
+		}
 	}
 	return nil
 }
