@@ -106,6 +106,9 @@ type keyEntry struct {
 	forgotten bool // since Get
 	added     bool // by somebody, and not only restored
 	stored    bool // the ledger may have it
+	// apart means that Due is not the delay of what the inner queue has ready or has just
+	// returned, although it may have one place for a key.
+	apart bool
 	// round is when it began to wait: see sharing.rounds.
 	round uint64
 	fires time.Time // Due by the monotonic clock
@@ -120,6 +123,7 @@ func (e *keyEntry) merge(left *keyEntry) {
 	if e.Due.IsZero() || !left.Due.IsZero() && left.Due.Before(e.Due) {
 		e.Due, e.Delay = left.Due, left.Delay
 	}
+	e.apart = e.dirty && !e.Due.IsZero()
 	if e.Priority == nil {
 		e.Priority = left.Priority
 	}
@@ -154,7 +158,7 @@ func (q *queue[T]) restoreLocked() {
 			continue
 		}
 		e := &keyEntry{encoded: encoded, dirty: s.Waits || s.Unresolved, stored: true, keyState: s}
-		e.Unresolved = false
+		e.Unresolved, e.apart = false, e.dirty && !s.Due.IsZero()
 		if before := q.states[item]; before != nil && before.added {
 			before.merge(e)
 			e = before
@@ -176,7 +180,7 @@ func (q *queue[T]) replaceLocked() {
 		case e.added:
 			e.Failures, e.Last = 0, 0
 		default:
-			e.keyState, e.dirty = keyState{}, false
+			e.keyState, e.dirty, e.apart = keyState{}, false, false
 		}
 		q.changed[item] = struct{}{}
 	}
@@ -261,6 +265,8 @@ func (q *queue[T]) recordLocked(item T, after time.Duration, priority *int) {
 	if due := now.Round(0).Add(after); e.Due.IsZero() || due.Before(e.Due) {
 		e.Due, e.Delay, e.fires = due, after, now.Add(after)
 	}
+	// The inner Get may have returned it already. It returns none that is in work.
+	e.apart = e.apart || e.dirty && !e.inWork
 }
 
 // Add implements workqueue.TypedInterface.
@@ -326,10 +332,16 @@ func (q *queue[T]) got(item T, shutdown bool) {
 	q.c.mu.Lock()
 	if e := q.noteLocked(item); e != nil {
 		e.dirty, e.inWork, e.forgotten, e.Unresolved = false, true, false, false
-		// A queue with priorities has one place for a key: Get takes its delay, too.
-		if !e.Due.IsZero() && (q.inner != nil || !e.fires.After(time.Now())) {
+		rest := time.Until(e.fires)
+		switch {
+		case e.Due.IsZero():
+		case rest <= 0, q.inner != nil && !e.apart:
+			// A queue with priorities has one place for a key: Get takes its delay, too.
 			e.Due, e.Delay = time.Time{}, 0
+		case q.inner != nil:
+			q.add(item, rest, e.Priority)
 		}
+		e.apart = false
 	}
 	q.c.mu.Unlock()
 	if q.c.opts.CommitFirst {
