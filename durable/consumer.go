@@ -104,6 +104,7 @@ type Consumer struct {
 	began   time.Time // when phase became active
 	term    term      // of the file
 	invalid string    // why no place is valid
+	damaged bool      // values of the ledger could not be read
 	// unwritten is set while CommitFirst waits in vain
 	unwritten bool
 	frozen    bool              // places do not move: see freezeLocked
@@ -127,6 +128,10 @@ type keeper interface {
 	collectLocked(changes map[string][]byte)
 	// replaceLocked replaces what was restored by Consumer.keys.
 	replaceLocked()
+	// restoreLocked takes Consumer.keys over.
+	restoreLocked()
+	// hasRestoredLocked reports whether a key was taken over.
+	hasRestoredLocked(encoded string) bool
 	// shareLocked returns what is left to do.
 	shareLocked() []sharedKey
 	countLocked(*Status)
@@ -227,7 +232,7 @@ func (c *Consumer) load(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		c.invalid, c.whole = "the ledger is damaged", true
+		c.invalid, c.damaged, c.whole = "the ledger is damaged", true, true
 	}
 	var known state
 	if b, ok := values[stateKey]; ok && json.Unmarshal(b, &known) != nil {

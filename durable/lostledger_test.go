@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -91,6 +92,37 @@ func TestDamagedLedgerHeals(t *testing.T) {
 			t.Errorf("after Reset: %q, %v", values, err)
 		}
 		_ = db.Close()
+	})
+}
+
+// TestDamagedLedgerOfShared checks that a key whose value in the ledger is damaged comes
+// from what is shared, and that the others are those of the file.
+func TestDamagedLedgerOfShared(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "a")
+		l := w.start(1).begin()
+		l.want("at first", "a")
+		for _, name := range []string{"gone", "kept"} {
+			l.queue.AddAfter(cache.ObjectName{Namespace: "default", Name: name}, 10*time.Hour)
+		}
+		w.pass(time.Minute)
+		shared.fail(errors.New("forbidden"))
+		kept := cache.ObjectName{Namespace: "default", Name: "kept"}
+		l.queue.AddAfter(kept, time.Hour) // only the file knows
+		w.pass(5 * time.Second)
+		l.dies(shared)
+		damageLedger(t, w.path)
+		l = w.start(1).begin()
+		w.pass(time.Minute)
+		l.want("after the damage", "a")
+		l.kill()
+		l = w.start(1).begin()
+		w.pass(2 * time.Hour)
+		l.want("of the file", "kept")
+		w.pass(10 * time.Hour)
+		l.want("of what was shared", "gone")
+		l.end()
 	})
 }
 

@@ -171,6 +171,13 @@ func (q *queue[T]) restoreLocked() {
 	q.c.keys = nil
 }
 
+// hasRestoredLocked reports whether restoreLocked has taken a key over.
+func (q *queue[T]) hasRestoredLocked(encoded string) bool {
+	item, err := q.codec.Decode([]byte(encoded))
+	_, has := q.restored[item]
+	return has && err == nil
+}
+
 // replaceLocked replaces what was restored by the keys of the consumer.
 func (q *queue[T]) replaceLocked() {
 	for item := range q.restored {

@@ -142,8 +142,11 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// A file of either term is not older than the document.
-	if before.Term.Number != 0 && before.Term != c.term && before.Content != c.term {
+	switch {
+	case before.Term.Number != 0 && before.Term != c.term && before.Content != c.term:
 		c.replaceLocked(*before)
+	case c.damaged:
+		c.addKeysLocked(*before)
 	}
 	c.term = doc.Term
 	c.noteStateLocked()
@@ -185,10 +188,41 @@ func (c *Consumer) replaceLocked(doc document) {
 	for key := range c.keys {
 		c.changed[prefixKey+key] = nil
 	}
-	clear(c.keys)
-	if c.keys == nil {
-		c.keys = map[string][]byte{}
+	c.keys = c.keysLocked(doc)
+	for key, state := range c.keys {
+		c.changed[prefixKey+key] = state
 	}
+	if c.queue != nil {
+		c.queue.replaceLocked()
+	}
+}
+
+// addKeysLocked adds the keys of a document that the file lacks, because its ledger is
+// damaged.
+func (c *Consumer) addKeysLocked(doc document) {
+	added := c.keysLocked(doc)
+	maps.DeleteFunc(added, func(key string, _ []byte) bool {
+		_, has := c.keys[key]
+		return has || c.queue != nil && c.queue.hasRestoredLocked(key)
+	})
+	if len(added) == 0 {
+		return
+	}
+	c.log().Info("A consumer adds keys that were shared, because its ledger is damaged", "keys", len(added))
+	for key, state := range added {
+		c.changed[prefixKey+key] = state
+	}
+	if c.queue == nil {
+		maps.Copy(c.keys, added)
+		return
+	}
+	c.keys = added
+	c.queue.restoreLocked()
+}
+
+// keysLocked returns the keys of a document with their encoded states.
+func (c *Consumer) keysLocked(doc document) map[string][]byte {
+	keys := map[string][]byte{}
 	for _, k := range doc.Keys {
 		key, err := unquote(k.Key)
 		b, err2 := json.Marshal(k.keyState)
@@ -196,11 +230,9 @@ func (c *Consumer) replaceLocked(doc document) {
 			c.loseLocked("a key of the queue cannot be read")
 			continue
 		}
-		c.keys[key], c.changed[prefixKey+key] = b, b
+		keys[key] = b
 	}
-	if c.queue != nil {
-		c.queue.replaceLocked()
-	}
+	return keys
 }
 
 // noteShared logs and remembers how an access to Shared has ended.
