@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// maxRecent is how many events Recent keeps.
+// maxRecent is how many events Recent keeps. It drops the others when there are as many,
+// because that copies those that it keeps.
 const maxRecent = 8192
 
 // Recent is a log in memory, for backends without a file. It keeps nothing until somebody
@@ -73,7 +74,7 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 			r.events = append(r.events, e.Steps()...)
 		}
 		r.markLocked(Mark{FromRV: was, Frozen: b.RV == "" && rv != "", Listing: r.listing})
-		if n := len(r.events) - maxRecent; n > 0 {
+		if n := len(r.events) - maxRecent; n > maxRecent {
 			r.events, r.dropped = slices.Clone(r.events[n:]), r.dropped+uint64(n)
 		}
 	}
