@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"math/rand/v2"
 	"slices"
@@ -26,7 +28,7 @@ type Recent struct {
 	rv      string  // of the content
 	above   string  // only higher resource versions are looked up: see Batch.Rewound
 	listing bool
-	changed chan struct{} // closed and replaced by each Note
+	changed chan struct{} // closed and replaced by each Note that brings something
 }
 
 // IsOn reports whether changes are to be noted.
@@ -46,6 +48,7 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	hasLeft := rv == "" && r.leaveLocked()
 	r.rv = rv
 	listed := r.listing && b.RV != ""
+	moves := r.rv != was
 	switch {
 	case b.RV != "" || b.Loaded:
 		r.listing = false
@@ -64,7 +67,7 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 		}
 		r.beginLocked()
 	case len(changes) == 0 && !listed:
-		if !hasLeft {
+		if !hasLeft && !moves {
 			return
 		}
 	default:
@@ -120,6 +123,16 @@ func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) it
 			r.beginLocked()
 		}
 		next, inside, err := r.findLocked(p, false)
+		for errors.Is(err, ErrAhead) {
+			changed := r.changed
+			r.mu.Unlock()
+			if waitErr := wait(ctx, changed, closed); waitErr != nil {
+				yield(Event{}, fmt.Errorf("%w: %w", err, waitErr))
+				return
+			}
+			r.mu.Lock()
+			next, inside, err = r.findLocked(p, false)
+		}
 		lineage, insides := r.lineage, InsidesOf(p, inside, r.dropped+uint64(len(r.events)))
 		r.mu.Unlock()
 		for err == nil {
@@ -144,15 +157,21 @@ func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) it
 			if next += uint64(len(events)); err != nil {
 				break
 			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				err = ctx.Err()
-			case <-closed:
-				err = ErrClosed
-			}
+			err = wait(ctx, changed, closed)
 		}
 		yield(Event{}, err)
+	}
+}
+
+// wait waits for a Note.
+func wait(ctx context.Context, changed, closed <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-closed:
+		return ErrClosed
 	}
 }
 

@@ -2,9 +2,12 @@ package store_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/informctl/informctl/store"
 )
@@ -41,4 +44,51 @@ func TestRecentDropsSeldom(t *testing.T) {
 			t.Errorf("events were dropped %d times, want a few times", drops)
 		}
 	})
+}
+
+// TestRecentAhead checks that who follows a log in memory from a resource version that is
+// not reached waits for it, with changes or without.
+func TestRecentAhead(t *testing.T) {
+	for name, rv := range map[string]int{"a change": 0, "a bookmark": 1, "never": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var r store.Recent
+				r.Note(store.Batch{RV: "10"}, nil, "10")
+				ctx, cancel := context.WithCancel(t.Context())
+				var got []string
+				var last error
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					for e, err := range r.Follow(ctx, store.Place{RV: "12"}, nil) {
+						if last = err; err == nil && e.Mark == nil {
+							got = append(got, e.Key)
+						}
+					}
+				}()
+				<-time.After(time.Minute)
+				note(&r, 11)
+				synctest.Wait()
+				switch rv {
+				case 0:
+					note(&r, 12)
+				case 1:
+					r.Note(store.Batch{RV: "12"}, nil, "12")
+				}
+				synctest.Wait()
+				if rv < 2 {
+					note(&r, 13)
+				}
+				synctest.Wait()
+				cancel()
+				<-ended
+				if want := "[a/13]"; rv < 2 && fmt.Sprint(got) != want {
+					t.Errorf("followed %v, want %s", got, want)
+				}
+				if errors.Is(last, store.ErrAhead) != (rv == 2) || !errors.Is(last, context.Canceled) {
+					t.Errorf("it has ended with %v", last)
+				}
+			})
+		})
+	}
 }
