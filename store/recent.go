@@ -20,15 +20,17 @@ const maxRecent = 8192
 // follows it, because it holds the objects before each change. The zero value is ready.
 // It may be used by several goroutines.
 type Recent struct {
-	mu      sync.Mutex
-	follows bool // somebody has followed
-	lineage string
-	dropped uint64  // events before the first one that is kept
-	events  []Event // those kept; each mark ends what one Note has brought
-	rv      string  // of the content
-	above   string  // only higher resource versions are looked up: see Batch.Rewound
-	listing bool
-	changed chan struct{} // closed and replaced by each Note that brings something
+	mu       sync.Mutex
+	follows  bool // somebody has followed
+	lineage  string
+	dropped  uint64  // events before the first one that is kept
+	events   []Event // those kept; each mark ends what one Note has brought
+	rv       string  // of the content
+	above    string  // only higher resource versions are looked up: see Batch.Rewound
+	listing  bool
+	compared bool          // what is applied is of a list that is not the first
+	asOf     time.Time     // when the content was last known to be current
+	changed  chan struct{} // closed and replaced by each Note that brings something
 }
 
 // IsOn reports whether changes are to be noted.
@@ -36,6 +38,14 @@ func (r *Recent) IsOn() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.follows
+}
+
+// ListBegun notes that what is applied until the next resource version is what a list
+// differs in from the content.
+func (r *Recent) ListBegun() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.compared = true
 }
 
 // Note appends what an applied batch has changed, and its mark. rv is the resource
@@ -49,9 +59,17 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	r.rv = rv
 	listed := r.listing && b.RV != ""
 	moves := r.rv != was
+	now, since := time.Now(), time.Time{}
+	if b.CatchUp || r.compared {
+		if since = r.asOf; since.After(now) { // the clock was set back since
+			since = now
+		}
+	}
 	switch {
 	case b.RV != "" || b.Loaded:
-		r.listing = false
+		if r.listing, r.compared = false, false; !b.CatchUp {
+			r.asOf = b.Checkpoint().Time
+		}
 	case b.Reason != "":
 		r.listing = true
 	}
@@ -71,9 +89,8 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 			return
 		}
 	default:
-		now := time.Now()
 		for _, e := range changes {
-			e.Time = now
+			e.Since, e.Time = since, now
 			r.events = append(r.events, e.Steps()...)
 		}
 		r.markLocked(Mark{FromRV: was, Frozen: b.RV == "" && rv != "", Listing: r.listing})

@@ -41,7 +41,11 @@ func (s *lease) Relist() (store.Relist, error) {
 	if err := s.checkLocked(); err != nil {
 		return nil, err
 	}
-	s.relist = &relist{lease: s, first: !s.state.Load().listed, staged: map[string]*item{}}
+	st := s.state.Load()
+	s.relist = &relist{lease: s, first: !st.listed, staged: map[string]*item{}}
+	if st.listed {
+		st.recent.ListBegun()
+	}
 	return s.relist, nil
 }
 

@@ -483,7 +483,12 @@ type mapRelist struct {
 
 func (s *mapStore) Relist() (store.Relist, error) {
 	r := &mapRelist{s, map[string]mapObject{}}
-	return r, s.write(func() error { s.list = r; return nil })
+	return r, s.write(func() error {
+		if s.list = r; s.info.Complete {
+			s.recent.ListBegun()
+		}
+		return nil
+	})
 }
 
 func (r *mapRelist) Add(obj runtime.Object) error {
