@@ -76,6 +76,8 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	if listed {
 		was = "" // a list has led here, even if it has changed nothing
 	}
+	n := len(r.events)
+	unfreezes := b.RV != "" && n > 0 && !r.events[n-1].Mark.IsReadable()
 	switch {
 	case !r.follows:
 		return
@@ -84,7 +86,7 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 			r.above = Higher(r.above, was)
 		}
 		r.beginLocked()
-	case len(changes) == 0 && !listed:
+	case len(changes) == 0 && !listed && !unfreezes:
 		if !hasLeft && !moves {
 			return
 		}

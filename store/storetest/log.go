@@ -29,6 +29,7 @@ var logCases = []testCase{
 	{"Readable", testLogReadable},
 	{"FollowEmpty", testLogFollowEmpty},
 	{"Held", testLogHeld},
+	{"Unfrozen", testLogUnfrozen},
 	{"FirstList", testLogFirstList},
 	{"Recreated", testLogRecreated},
 	{"CaughtUp", testLogCaughtUp},
@@ -190,6 +191,27 @@ func testLogHeld(h *harness) {
 	_, err = objectsAt(h.Store, store.Place{Time: time.Now()})
 	wantIs(h, "a read at its time", err, store.ErrTrimmed)
 	h.wantAt(p, "a/one@1")
+}
+
+// testLogUnfrozen checks that what was stored without a resource version can be read again
+// when it gets one, though nothing changes then.
+func testLogUnfrozen(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	h.apply("", put(configMap("a/one", "12", "blue")))
+	must(h, h.Flush(h.Context()))
+	frozen := h.place()
+	_, err := objectsAt(h.Store, frozen)
+	wantIs(h, "a read at a mark that is newer than its resource version", err, store.ErrTrimmed)
+	h.apply("12")
+	must(h, h.Flush(h.Context()))
+	now := h.place()
+	h.wantAt(now, "a/one@12")
+	h.wantEvents(p, "a/one 1 > 12", "mark 10", "mark 12")
+	h.apply("13")
+	must(h, h.Flush(h.Context()))
+	if after := h.place(); after != now {
+		h.Errorf("a bookmark has got a mark, %s after %s", after, now)
+	}
 }
 
 // testLogFirstList checks that what a first list loads is not logged.

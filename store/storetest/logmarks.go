@@ -24,8 +24,8 @@ func testLogStored(h *harness) {
 	h.wantStored("15")
 	h.apply("", put(configMap("a/one", "16", "blue")))
 	h.wantStored("15")
-	h.apply("17")
-	h.wantStored("15")
+	h.apply("17") // the content is the server's again
+	h.wantStored("17")
 	h.apply("18", put(configMap("a/one", "18", "red")))
 	h.apply("19")
 	h.wantStored("19")
