@@ -280,6 +280,67 @@ func TestTrim(t *testing.T) {
 	}
 }
 
+// TestTrimDamagedKey checks that elements of the log whose keys have another length are
+// trimmed, that what is behind them stays, and that the log keeps its bound.
+func TestTrimDamagedKey(t *testing.T) {
+	const bound = 64 << 10
+	for name, positions := range map[string][]int{"none": {}, "first": {0}, "inner": {20}, "neighbours": {20, 21}, "last": {39}} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, bound)
+			departs := uint64(0)
+			change := func(times int) {
+				t.Helper()
+				for i := range times {
+					if key := fmt.Sprint(i % 4); i%8 < 4 {
+						s.apply(key, 3000, 0)
+					} else {
+						departs++
+						s.apply(key, 0, departs)
+					}
+					s.settled = departs
+					s.commit(false)
+				}
+			}
+			s.bound = 1 << 20
+			change(40)
+			s.damageKeys(positions...)
+			s.bound = bound / 4
+			for range 2 { // nothing is appended, and deletions stay the first time
+				s.commit(false)
+			}
+			if l := s.state.Log; l.Bytes > bound/2 || l.Full == l.Last {
+				t.Errorf("the log has %d bytes, and nothing before %d of %d", l.Bytes, l.Full, l.Last)
+			}
+			s.bound = bound
+			change(80)
+			if size := s.sum.Bytes.Load(); size > bound+16<<10 {
+				t.Errorf("the log has %d bytes", size)
+			}
+			s.read()
+		})
+	}
+}
+
+// damageKeys lengthens the keys of the blocks of the log at some positions, as a changed
+// bit does: a key is followed by its value.
+func (s *scope) damageKeys(positions ...int) {
+	s.Helper()
+	s.update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucket).Bucket(layout.Log)
+		type element struct{ key, value []byte }
+		var all []element
+		err := b.ForEach(func(k, v []byte) error {
+			all = append(all, element{slices.Clone(k), slices.Clone(v)})
+			return nil
+		})
+		for _, at := range positions {
+			e := all[at]
+			err = errors.Join(err, b.Delete(e.key), b.Put(append(e.key, e.value[0]), e.value[1:]))
+		}
+		return err
+	})
+}
+
 // TestLost checks that a lost log counts for nothing, however often it is lost.
 func TestLost(t *testing.T) {
 	s := open(t, 1<<20)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -118,6 +119,29 @@ func TestDamagedState(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEachReadable checks that damaged blocks are passed over, also one whose key has
+// another length.
+func TestEachReadable(t *testing.T) {
+	inLog(t, 5, false, func(r *Reader) {
+		b := r.bucket()
+		first, v := Key(1), bytes.Clone(b.Get(Key(1)))
+		err := errors.Join(b.Delete(first), b.Put(append(first, v[0]), v[1:]))
+		v = bytes.Clone(b.Get(Key(5)))
+		v[len(v)-1] ^= 1
+		if err := errors.Join(err, b.Put(Key(5), v)); err != nil {
+			t.Fatal(err)
+		}
+		var read []uint64
+		r.EachReadable(func(b *record.Block) bool {
+			read = append(read, b.Key)
+			return b.Key < 7
+		})
+		if want := []uint64{3, 7}; !slices.Equal(read, want) {
+			t.Errorf("read %d, want %d", read, want)
+		}
+	})
 }
 
 // TestFindAmongFrozen checks that a place is found without reading much more than all of

@@ -2,7 +2,6 @@ package changelog
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -39,15 +38,6 @@ func (r *Reader) bucket() *bbolt.Bucket {
 	return r.Bucket.Bucket(layout.Log)
 }
 
-// badBlock is the cause of the error for a damaged block.
-type badBlock struct {
-	number uint64
-	error
-}
-
-// Unwrap returns the result of the failed check.
-func (b *badBlock) Unwrap() error { return b.error }
-
 // EachHead calls fn with the blocks of the log that may contain items from a number on,
 // until fn returns false. What fn gets is valid until the transaction ends. The states of
 // a block's entries are not checked: Check has to be called before they are used.
@@ -81,26 +71,32 @@ func (r *Reader) Check(b *record.Block) error {
 }
 
 func (r *Reader) damaged(number uint64, err error) error {
-	return r.Corrupt(fmt.Sprintf("log of %s at %d", r.Scope, number), &badBlock{number, err})
+	return r.Corrupt(fmt.Sprintf("log of %s at %d", r.Scope, number), err)
 }
 
 // walk calls fn with the blocks whose keys are not below start.
 func (r *Reader) walk(b *bbolt.Bucket, start []byte, decode func(uint64, []byte) (*record.Block, error), fn func(*record.Block) bool) error {
 	c := b.Cursor()
 	for k, v := c.Seek(start); k != nil; k, v = c.Next() {
-		if len(k) != 8 {
-			return r.Corrupt("log of "+r.Scope.String(), ErrKey)
-		}
-		number := binary.BigEndian.Uint64(k)
-		block, err := decode(number, v)
-		if err != nil {
-			return r.damaged(number, err)
-		}
-		if !fn(block) {
-			return nil
+		block, err := r.block(k, v, decode)
+		if err != nil || !fn(block) {
+			return err
 		}
 	}
 	return nil
+}
+
+// block decodes what an element of the log has.
+func (r *Reader) block(k, v []byte, decode func(uint64, []byte) (*record.Block, error)) (*record.Block, error) {
+	if len(k) != 8 {
+		return nil, r.Corrupt("log of "+r.Scope.String(), ErrKey)
+	}
+	number := binary.BigEndian.Uint64(k)
+	block, err := decode(number, v)
+	if err != nil {
+		return nil, r.damaged(number, err)
+	}
+	return block, nil
 }
 
 // Begin returns the time of the oldest block of a scope's log, or of the first one
@@ -121,20 +117,20 @@ func Begin(scope *bbolt.Bucket) (begin time.Time) {
 	return begin
 }
 
-// EachReadable calls fn with the blocks of the log from a number on, but those that are
-// damaged, until fn returns false.
-func (r *Reader) EachReadable(start uint64, fn func(*record.Block) bool) error {
+// EachReadable calls fn with the blocks of the log, but those that are damaged, until fn
+// returns false.
+func (r *Reader) EachReadable(fn func(*record.Block) bool) {
 	b := r.bucket()
 	if b == nil {
-		return nil
+		return
 	}
-	for {
-		err := r.walk(b, Key(start), record.DecodeBlock, fn)
-		var bad *badBlock
-		if !errors.As(err, &bad) {
-			return err
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		block, err := r.block(k, v, record.DecodeBlock)
+		if err != nil {
+			r.Logger.Error(err, "A damaged part of the log is passed over")
+		} else if !fn(block) {
+			return
 		}
-		r.Logger.Error(err, "A damaged part of the log is passed over")
-		start = bad.number + 1
 	}
 }

@@ -38,8 +38,12 @@ func (lw *Appender) trimAll(t trimming) error {
 	if b == nil {
 		return nil
 	}
-	k, _ := b.Cursor().Last()
-	if len(k) != 8 {
+	c := b.Cursor()
+	k, _ := c.Last()
+	for k != nil && len(k) != 8 { // it is damaged, and trimmed once others follow
+		k, _ = c.Prev()
+	}
+	if k == nil {
 		return nil
 	}
 	return lw.trimLogTo(b, binary.BigEndian.Uint64(k), t)
@@ -67,32 +71,25 @@ func (lw *Appender) trimLogTo(b *bbolt.Bucket, newest uint64, t trimming) error 
 	}
 	var changes []change
 	damaged, contiguous := false, true
-	c := b.Cursor()
-	for k, v := c.Seek(Key(start)); len(k) == 8 && !t.isSpent(); k, v = c.Next() {
-		number := binary.BigEndian.Uint64(k)
-		if number >= newest {
-			break
-		}
-		isExpired := t.isExpired(b, number, v)
+	c, end := b.Cursor(), Key(newest)
+	for k, v := c.Seek(Key(start)); isBefore(k, end) && !t.isSpent(); k, v = c.Next() {
+		isExpired := t.isExpired(b, k, v)
 		if l.Bytes <= t.bound && !isExpired {
 			break
 		}
 		// Deletions have half of the bytes: a block of them stays, and the oldest block
 		// of all changes is looked at instead.
-		if number <= l.Full && l.Thinned <= t.bound/2 && !isExpired {
+		if isBefore(k, Key(l.Full+1)) && l.Thinned <= t.bound/2 && !isExpired {
 			contiguous = false
-			if k, v = c.Seek(Key(l.Full + 1)); len(k) != 8 {
+			if k, v = c.Seek(Key(l.Full + 1)); !isBefore(k, end) {
 				break
 			}
-			if number = binary.BigEndian.Uint64(k); number >= newest {
-				break
-			}
-			isExpired = t.isExpired(b, number, v)
+			isExpired = t.isExpired(b, k, v)
 		}
-		block, err := record.DecodeBlock(number, v)
+		number, block, err := lw.decode(k, v)
 		if err != nil {
 			// The log begins anew behind what is damaged.
-			lw.Logger.Error(lw.Corrupt(fmt.Sprintf("log of %s at %d", lw.w.Manifest.Scope(), number), err), "A damaged part of the log is passed over")
+			lw.Logger.Error(err, "A damaged part of the log is passed over")
 			damaged = true
 			changes = append(changes, change{bytes.Clone(k), nil})
 			t.read += int64(len(v))
@@ -137,6 +134,23 @@ func (lw *Appender) trimLogTo(b *bbolt.Bucket, newest uint64, t trimming) error 
 	return nil
 }
 
+// isBefore reports whether there is a key, and it is below another one. That of a damaged
+// element, whose length is wrong, begins with its number.
+func isBefore(k, end []byte) bool { return k != nil && bytes.Compare(k, end) < 0 }
+
+// decode returns the block that an element of the log has, and its number.
+func (lw *Appender) decode(k, v []byte) (number uint64, block *record.Block, err error) {
+	where := "log of " + lw.w.Manifest.Scope().String()
+	if len(k) != 8 {
+		return 0, nil, lw.Corrupt(where, ErrKey)
+	}
+	number = binary.BigEndian.Uint64(k)
+	if block, err = record.DecodeBlock(number, v); err != nil {
+		err = lw.Corrupt(fmt.Sprintf("%s at %d", where, number), err)
+	}
+	return number, block, err
+}
+
 // trimming is the state of trimLog.
 type trimming struct {
 	*record.LogState
@@ -158,20 +172,25 @@ type trimming struct {
 func (t *trimming) isSpent() bool { return t.freed >= t.budget || t.read >= 4*t.budget }
 
 // isExpired reports whether a block of the log b is too old. One of a clock that was
-// ahead has the time of the next one that is not.
-func (t *trimming) isExpired(b *bbolt.Bucket, number uint64, v []byte) bool {
+// ahead has the time of the next one that is not. A damaged key has no time, and nobody
+// reads across it.
+func (t *trimming) isExpired(b *bbolt.Bucket, k, v []byte) bool {
+	if len(k) != 8 {
+		return true
+	}
 	if t.age <= 0 {
 		return false
 	}
 	at := record.BlockTime(v).UnixNano()
-	if at > t.now && number < t.ahead {
+	if at > t.now && binary.BigEndian.Uint64(k) < t.ahead {
 		at = t.behind
 	}
 	if at > t.now {
 		c := b.Cursor()
-		k, v := c.Seek(Key(number))
-		for ; len(k) == 8 && at > t.now; k, v = c.Next() {
-			t.ahead, at = binary.BigEndian.Uint64(k), record.BlockTime(v).UnixNano()
+		for k, v := c.Seek(k); k != nil && at > t.now; k, v = c.Next() {
+			if len(k) == 8 {
+				t.ahead, at = binary.BigEndian.Uint64(k), record.BlockTime(v).UnixNano()
+			}
 		}
 		at = min(at, t.now)
 		t.behind = at
@@ -224,8 +243,10 @@ func (t *trimming) isHeld(kept *record.Block) bool {
 func lastBefore(b *bbolt.Bucket, key []byte, last uint64) uint64 {
 	c := b.Cursor()
 	c.Seek(key)
-	if k, _ := c.Next(); len(k) == 8 {
-		return binary.BigEndian.Uint64(k) - 1
+	for k, _ := c.Next(); k != nil; k, _ = c.Next() {
+		if len(k) == 8 {
+			return binary.BigEndian.Uint64(k) - 1
+		}
 	}
 	return last
 }
@@ -236,14 +257,13 @@ func recount(l *record.LogState, b *bbolt.Bucket) error {
 	return b.ForEach(func(k, v []byte) error {
 		l.Blocks.Add(record.Sum(v))
 		l.Bytes += int64(len(v))
+		if isBefore(k, Key(l.Full+1)) {
+			l.Thinned += int64(len(v))
+		}
 		if len(k) != 8 {
 			return nil
 		}
-		number := binary.BigEndian.Uint64(k)
-		if number <= l.Full {
-			l.Thinned += int64(len(v))
-		}
-		if block, err := record.DecodeBlock(number, v); err == nil {
+		if block, err := record.DecodeBlock(binary.BigEndian.Uint64(k), v); err == nil {
 			l.Entries += uint64(len(block.Entries))
 		}
 		return nil

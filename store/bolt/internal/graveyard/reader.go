@@ -84,7 +84,7 @@ func (r *Reader) logged(hint *Hint, after uint64, limit int) ([]departing, error
 		}
 	}
 	*hint = Hint{After: after, UpTo: m.Log.Departed}
-	err = r.Log.EachReadable(0, func(b *record.Block) bool {
+	r.Log.EachReadable(func(b *record.Block) bool {
 		for i := range b.Entries {
 			if number := b.Entries[i].Departs; number > after {
 				hint.Places = append(hint.Places, Place{Number: number, Block: b.Key})
@@ -92,9 +92,6 @@ func (r *Reader) logged(hint *Hint, after uint64, limit int) ([]departing, error
 		}
 		return true
 	})
-	if err != nil {
-		return nil, err
-	}
 	slices.SortFunc(hint.Places, func(a, b Place) int { return cmp.Compare(a.Number, b.Number) })
 	found, ok := r.at(hint.Places[:min(limit, len(hint.Places))])
 	if !ok {
