@@ -3,20 +3,15 @@ package bolt
 import (
 	"fmt"
 	"io"
-
-	bbolt "go.etcd.io/bbolt"
 )
 
 // CopyTo writes the file as of the last commit to w and returns the number of bytes
 // written. The copy is a database that Open accepts. One read transaction stays open
 // meanwhile, and each commit makes the file grow, so w should be fast, for example a
-// local file. CopyTo is safe for concurrent use; it does not block writers or readers.
+// local file. CopyTo is safe for concurrent use; it does not block writers or readers: if
+// a write fails meanwhile, so that the file has to be opened again, it returns an error.
 func (d *DB) CopyTo(w io.Writer) (n int64, err error) {
-	err = d.view("copying", func(tx *bbolt.Tx) error {
-		n, err = tx.WriteTo(w)
-		return err
-	})
-	if err != nil {
+	if n, err = d.file.CopyTo(w); err != nil {
 		return n, fmt.Errorf("copy %s: %w", d.path, err)
 	}
 	return n, nil

@@ -271,6 +271,15 @@ func TestIndexerThatFailsWhileLoading(t *testing.T) {
 	}
 }
 
+// failWrite fails a commit, so that the file has to be opened again.
+func failWrite(t *testing.T, db *DB) {
+	t.Helper()
+	failed := failWrites(db)
+	if err := db.update("test", func(*bbolt.Tx) error { return nil }); !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+}
+
 // TestViewWithoutFile checks that View reports a missing file as such and not as a
 // damaged scope.
 func TestViewWithoutFile(t *testing.T) {
@@ -298,13 +307,19 @@ func TestViewWithoutFile(t *testing.T) {
 	}
 }
 
+// failWrites makes all writes fail until the file is opened again.
+func failWrites(db *DB) (cause error) {
+	cause = errors.New("the disk fails")
+	HookWrites(db, func(WriteAt) WriteAt {
+		return func([]byte, int64) (int, error) { return 0, cause }
+	})
+	return cause
+}
+
 // failingWipe calls Wipe while all writes fail.
 func failingWipe(t *testing.T, db *DB) {
 	t.Helper()
-	failed := errors.New("the disk fails")
-	HookWrites(db, func(WriteAt) WriteAt {
-		return func([]byte, int64) (int, error) { return 0, failed }
-	})
+	failed := failWrites(db)
 	if _, err := db.Wipe(nil); !errors.Is(err, failed) {
 		t.Errorf("Wipe: error is %v", err)
 	}
@@ -387,15 +402,11 @@ func TestUnreadableWhileWritten(t *testing.T) {
 		if err := listValued(s, "5", func() {}, valued("a", "1"), valued("b", "1")); err != nil {
 			t.Fatal(err)
 		}
-		failed := errors.New("the disk fails")
-		fail := func(*bbolt.Tx) error { return failed }
 		// A file with two hard links is refused, so it cannot be opened again.
 		if err := os.Link(path, path+".link"); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.update("test", fail); !errors.Is(err, failed) {
-			t.Fatal(err)
-		}
+		failWrite(t, db)
 		apply := store.Batch{RV: "7", Changes: []store.Change{{Object: valued("c", "1")}, {Object: valued("a", "2")}, {Key: "d/never"}}}
 		if err := s.Apply(apply); err != nil {
 			t.Fatal(err)
@@ -407,7 +418,7 @@ func TestUnreadableWhileWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		Quiet(db, func() {
-			if err := db.file.Reopen(false, failed); err != nil {
+			if err := db.file.Reopen(false, errors.New("the disk fails")); err != nil {
 				t.Fatal(err)
 			}
 			wantValued(t, s, "a=2", "b=1", "c=1")

@@ -104,9 +104,12 @@ type File struct {
 	// held in memory since is not lost again. writeMu protects it.
 	lost bool
 
-	mu sync.Mutex // protects setAside
+	mu sync.Mutex // protects the fields below, up to suspended
 	// setAside is where the last damaged file was moved, or "" if there was none.
 	setAside string
+
+	copies  map[*io.PipeWriter]bool // those that go on
+	reopens bool                    // the file is about to be opened again: see lockAlone
 
 	suspended   error        // set before the file is used
 	closed      atomic.Bool  // by EndUse
@@ -121,7 +124,10 @@ func New(path string, opts Options, owner Owner) (*File, error) {
 	if err != nil {
 		absolute = path
 	}
-	return &File{path: path, absolute: absolute, opts: opts, owner: owner, writeMu: newWriteLock(), damaged: map[string]int{}}, err
+	return &File{
+		path: path, absolute: absolute, opts: opts, owner: owner, writeMu: newWriteLock(),
+		damaged: map[string]int{}, copies: map[*io.PipeWriter]bool{},
+	}, err
 }
 
 // Path returns the absolute path of the file.

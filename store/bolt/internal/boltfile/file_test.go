@@ -1,15 +1,20 @@
 package boltfile_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/boltfile"
@@ -230,23 +235,33 @@ func TestLost(t *testing.T) {
 }
 
 // TestFails checks that the outcome of a write that fails is that nothing was written,
-// and that the file goes on.
+// and that the file goes on. It is opened again if something may have been written.
 func TestFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notes.db")
-	f, n := open(t, path)
+	f, n := newFile(t, path, boltfile.Options{MaxBytes: 256 << 10})
+	must(t, f.Open())
 	must(t, put(f, t, "1"))
 	n.told = nil
+	fails := func(value string, own, cause error, told ...string) {
+		t.Helper()
+		err := f.Update(t.Context(), "test", func(tx *bbolt.Tx) error {
+			return errors.Join(tx.Bucket(bucket).Put([]byte("k"), []byte(value)), own)
+		})
+		if !errors.Is(err, cause) {
+			t.Errorf("%v, want %v", err, cause)
+		}
+		n.says(t, told...)
+		if value, err := get(f); err != nil || value != "1" {
+			t.Errorf("%q, %v", value, err)
+		}
+	}
 	failed := errors.New("it fails")
-	err := f.Update(t.Context(), "test", func(tx *bbolt.Tx) error {
-		return errors.Join(tx.Bucket(bucket).Put([]byte("k"), []byte("2")), failed)
-	})
-	if !errors.Is(err, failed) {
-		t.Error(err)
+	for range 3 {
+		fails("2", failed, failed)
+		fails(strings.Repeat("x", 1<<20), nil, bbolterrors.ErrMaxSizeReached)
 	}
-	n.says(t, "reopened")
-	if value, err := get(f); err != nil || value != "1" {
-		t.Errorf("%q, %v", value, err)
-	}
+	failWrites(f)
+	fails("3", nil, errFull, "reopened")
 	f.Lock()
 	attach := f.Detach()
 	if _, err := get(f); !errors.Is(err, boltfile.ErrNoHandle) || boltfile.IsDamage(err) {
@@ -256,6 +271,69 @@ func TestFails(t *testing.T) {
 	f.Unlock()
 	must(t, put(f, t, "3"))
 	must(t, f.Close())
+	if f, _ = open(t, path); f.Rebuilds() != 0 {
+		t.Error("the file was damaged")
+	}
+	must(t, f.Close())
+}
+
+// TestFailsDuringCopy checks that no write that fails, and no reader behind it, waits for
+// a copy whose reader does not go on, and that the copy ends with an error.
+func TestFailsDuringCopy(t *testing.T) {
+	f, _ := open(t, filepath.Join(t.TempDir(), "notes.db"))
+	must(t, put(f, t, "1"))
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	copied := make(chan error, 1)
+	go func() {
+		_, err := f.CopyTo(&slow{begun: begun, goOn: goOn})
+		copied <- err
+	}()
+	<-begun
+	failWrites(f)
+	wrote := make(chan error, 1)
+	go func() { wrote <- put(f, t, "2") }()
+	select {
+	case err := <-wrote:
+		if !errors.Is(err, errFull) {
+			t.Errorf("write: %v", err)
+		}
+		if value, err := get(f); err != nil || value != "1" {
+			t.Errorf("%q, %v", value, err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the write waits for the copy")
+	}
+	close(goOn)
+	if err := <-copied; !errors.Is(err, boltfile.ErrReopened) {
+		t.Errorf("copy: %v", err)
+	}
+	var b bytes.Buffer
+	if size, err := f.CopyTo(&b); err != nil || size != int64(b.Len()) || size == 0 {
+		t.Errorf("the next copy has %d bytes, %v", size, err)
+	}
+	must(t, f.Close())
+}
+
+// slow is a writer that waits until it may go on.
+type slow struct {
+	begun, goOn chan struct{}
+	once        sync.Once
+}
+
+func (s *slow) Write(b []byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
+	<-s.goOn
+	return len(b), nil
+}
+
+var errFull = errors.New("no space")
+
+// failWrites makes writes to the file fail until it is opened again.
+func failWrites(f *boltfile.File) {
+	f.Lock()
+	defer f.Unlock()
+	field := reflect.ValueOf(f.Handle()).Elem().FieldByName("ops").FieldByName("writeAt")
+	*(*func([]byte, int64) (int, error))(field.Addr().UnsafePointer()) = func([]byte, int64) (int, error) { return 0, errFull }
 }
 
 // TestRead checks that a read without a file gets no transaction if it asks for none.

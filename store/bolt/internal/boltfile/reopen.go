@@ -29,7 +29,7 @@ func (f *File) Reopen(again bool, cause error) error {
 // replaceHandle reopens the file or starts a new one. Readers see the new file only after
 // the owner knows of the loss and has taken the file over.
 func (f *File) replaceHandle(again bool, cause error) (err error) {
-	f.handleMu.Lock()
+	f.lockAlone()
 	defer f.handleMu.Unlock()
 	if f.IsClosed() && f.handle == nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/informctl/informctl/store"
@@ -76,8 +77,8 @@ func (f *File) begin(where string, write bool) (tx *bbolt.Tx, err error) {
 }
 
 // Update runs fn in a write transaction; readers continue meanwhile. After an error it
-// reopens the file, because the state of the file is unknown. It returns the error of ctx
-// if that ends before fn can run.
+// reopens the file, because the state of the file is unknown, unless nothing was written
+// and nothing is damaged. It returns the error of ctx if that ends before fn can run.
 func (f *File) Update(ctx context.Context, where string, fn func(*bbolt.Tx) error) error {
 	if f.opts.ReadOnly {
 		return store.ErrReadOnly
@@ -96,9 +97,18 @@ func (f *File) Update(ctx context.Context, where string, fn func(*bbolt.Tx) erro
 	}
 	if IsDamage(err) {
 		f.damaged[where]++
+	} else if errors.As(err, &undone{}) {
+		return err
 	}
 	return errors.Join(err, f.Reopen(f.damaged[where] > 1, err))
 }
+
+// undone is the error of a transaction that was rolled back before bbolt has written
+// anything: the file and the handle are as before it.
+type undone struct{ error }
+
+// Unwrap returns why it was rolled back.
+func (u undone) Unwrap() error { return u.error }
 
 // Lock takes the lock that every writer holds.
 func (f *File) Lock() { f.writeMu.Lock() }
@@ -176,12 +186,18 @@ func (f *File) try(where string, fn func(*bbolt.Tx) error) error {
 			return errors.Join(f.corrupt("file", errWritten), tx.Rollback())
 		}
 		if err := fn(tx); err != nil {
-			return errors.Join(err, tx.Rollback())
+			if failed := tx.Rollback(); failed != nil {
+				return errors.Join(err, failed)
+			}
+			return undone{err}
 		}
 		f.tried = number
 		err := tx.Commit()
-		if err == nil {
+		switch {
+		case err == nil:
 			f.written = number
+		case errors.Is(err, bbolterrors.ErrMaxSizeReached):
+			return undone{err} // bbolt has its pages before it writes the first one
 		}
 		return err
 	})
