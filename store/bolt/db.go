@@ -297,6 +297,10 @@ func (d *DB) corrupt(where string, err error) error {
 // releases the file.
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
+		// The last commit does not open the file again. What waits has its error.
+		if err := d.file.Retry(); err != nil {
+			d.opts.Logger.Error(err, "Could not open the cache again to write the last changes", "path", d.path)
+		}
 		d.mu.Lock()
 		d.file.EndUse()
 		scopes := make([]*scopeStore, 0, len(d.scopes))

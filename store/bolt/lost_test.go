@@ -271,6 +271,43 @@ func TestIndexerThatFailsWhileLoading(t *testing.T) {
 	}
 }
 
+// TestCloseWithoutFile checks that Close writes what waits although the file could not be
+// opened again after a write, if it can be now, and returns the error if it cannot.
+func TestCloseWithoutFile(t *testing.T) {
+	for name, isBack := range map[string]bool{"back": true, "away": false} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			db, s := openValuedWith(t, path, 0, Options{CommitInterval: time.Hour})
+			err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), s.Flush(t.Context()))
+			// A file with two hard links is refused, so it cannot be opened again.
+			if err := errors.Join(err, os.Link(path, path+".link")); err != nil {
+				t.Fatal(err)
+			}
+			failWrite(t, db)
+			if err := s.Apply(store.Batch{RV: "7", Changes: []store.Change{{Object: valued("b", "1")}}}); err != nil {
+				t.Fatal(err)
+			}
+			if isBack {
+				err = os.Remove(path + ".link")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); (err == nil) != isBack {
+				t.Errorf("Close: error is %v", err)
+			}
+			if !isBack {
+				return
+			}
+			db, s = openValued(t, path, 0)
+			wantValued(t, s, "a=1", "b=1")
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // failWrite fails a commit, so that the file has to be opened again.
 func failWrite(t *testing.T, db *DB) {
 	t.Helper()

@@ -26,6 +26,19 @@ func (f *File) Reopen(again bool, cause error) error {
 	return f.owner.Reopened()
 }
 
+// Retry opens the file again if that has failed after a write, and it is not closed.
+func (f *File) Retry() error {
+	if f.opts.ReadOnly || f.suspended != nil {
+		return nil
+	}
+	f.Lock()
+	defer f.Unlock()
+	if f.handle != nil || f.IsClosed() {
+		return nil
+	}
+	return f.Reopen(false, f.noHandle())
+}
+
 // replaceHandle reopens the file or starts a new one. Readers see the new file only after
 // the owner knows of the loss and has taken the file over.
 func (f *File) replaceHandle(again bool, cause error) (err error) {
