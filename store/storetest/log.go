@@ -193,8 +193,8 @@ func testLogHeld(h *harness) {
 	h.wantAt(p, "a/one@1")
 }
 
-// testLogUnfrozen checks that what was stored without a resource version can be read again
-// when it gets one, though nothing changes then.
+// testLogUnfrozen checks that what was stored without a resource version can be read
+// again when it gets one, though nothing changes then.
 func testLogUnfrozen(h *harness) {
 	p := h.logged(configMap("a/one", "1", "red"))
 	h.apply("", put(configMap("a/one", "12", "blue")))
