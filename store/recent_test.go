@@ -25,7 +25,7 @@ func TestRecentDropsSeldom(t *testing.T) {
 		var r store.Recent
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for _, err := range r.Follow(ctx, store.Place{}, nil) { // so that it notes changes
+		for _, err := range r.Follow(ctx, store.Place{}, nil) { // it notes changes then
 			if err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("follow: %v", err)
 			}
