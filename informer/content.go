@@ -19,8 +19,9 @@ type content struct {
 	current atomic.Pointer[store.Store] // readers never wait for a lock
 	// turn calls a function while the informer applies nothing.
 	turn func(func() error) error
-	// transform returns the informer's, nil if it has none.
-	transform func() cache.TransformFunc
+	// transform returns what the informer's transform makes of an object, nil if it has
+	// none.
+	transform func(runtime.Object) (runtime.Object, error)
 
 	// opening is held while the store is opened and while indexers are added, so that
 	// none is lost between the store in memory and the opened one. It is before all other
@@ -59,22 +60,23 @@ func (c *content) write(s store.Store, b store.Batch) error {
 	for i := range b.Changes {
 		if obj := b.Changes[i].Object; obj != nil {
 			// Others may read the program's object, and encoding writes into quantities.
-			b.Changes[i].Object = obj.DeepCopyObject()
+			b.Changes[i].Object = copyOf(obj)
 		}
 	}
 	if err := s.Prepare(&b); err != nil {
 		return err
 	}
+	transformed := c.transformed(b.Changes)
 	return c.turn(func() error {
 		changes := b.Changes
 		b.Changes = nil
-		for _, change := range changes {
-			held, transformed := c.isHeld(s, change)
-			if transformed {
-				continue
+		for i, change := range changes {
+			held := isHeld(s, change)
+			if obj := transformed[i]; !held && obj != nil && isStored(s, obj) {
+				continue // an update has returned what the watch has brought
 			}
 			if b.Changes = append(b.Changes, change); held {
-				continue
+				continue // the server has sent it already
 			}
 			key, rv := change.Key, ""
 			if m, err := meta.Accessor(change.Object); change.Object != nil && err == nil {
@@ -91,26 +93,45 @@ func (c *content) write(s store.Store, b store.Batch) error {
 	})
 }
 
-// isHeld reports whether a store is as after a change: the server has sent it already.
-// transformed means that it is so as the transform has made it.
-func (c *content) isHeld(s store.Store, change store.Change) (held, transformed bool) {
+// copyOf returns a copy of an object, or the object itself if it has values that have no
+// copy: an unstructured one with Go types that JSON has not.
+func copyOf(obj runtime.Object) (out runtime.Object) {
+	defer func() {
+		if recover() != nil {
+			out = obj
+		}
+	}()
+	return obj.DeepCopyObject()
+}
+
+// transformed returns what the transform makes of the objects of changes; nil where there
+// is none or it fails.
+func (c *content) transformed(changes []store.Change) []runtime.Object {
+	out := make([]runtime.Object, len(changes))
+	for i, change := range changes {
+		if change.Object == nil {
+			continue
+		}
+		if obj, err := c.transform(copyOf(change.Object)); err == nil {
+			out[i] = obj
+		}
+	}
+	return out
+}
+
+// isHeld reports whether a store is as after a change.
+func isHeld(s store.Store, change store.Change) bool {
 	if change.IsDeletion() {
 		_, is, err := s.Entry(change.Key)
-		return err == nil && !is, false
+		return err == nil && !is
 	}
-	_, same, err := s.Compare(change.Object)
-	transform := c.transform()
-	if same || err != nil || transform == nil {
-		return same && err == nil, false
-	}
-	as, err := transform(change.Object.DeepCopyObject())
-	obj, ok := as.(runtime.Object)
-	if err != nil || !ok {
-		return false, false
-	}
-	_, same, err = s.Compare(obj)
-	same = same && err == nil
-	return same, same
+	return isStored(s, change.Object)
+}
+
+// isStored reports whether a store has an object as it is.
+func isStored(s store.Store, obj runtime.Object) bool {
+	_, same, err := s.Compare(obj)
+	return err == nil && same
 }
 
 // indexer returns the cache.Indexer of the store. handed is called with every object that

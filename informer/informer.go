@@ -198,10 +198,14 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	inf.content = &content{
 		state: inf.state,
 		turn:  func(f func() error) error { return inf.hub.Do(func(delivery.Turn) error { return f() }) },
-		transform: func() cache.TransformFunc {
+		transform: func(obj runtime.Object) (runtime.Object, error) {
 			inf.mu.Lock()
-			defer inf.mu.Unlock()
-			return inf.transform
+			p, isSet := inf.pipeline, inf.transform != nil
+			inf.mu.Unlock()
+			if p == nil || !isSet {
+				return nil, nil
+			}
+			return p.Transform(obj)
 		},
 	}
 	inf.content.set(memory)

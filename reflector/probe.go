@@ -136,17 +136,14 @@ func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, 
 
 // presentByStream implements present with a streamed list. If limit is 1, the list
 // selects no object, so that it consists of its final bookmark, whose resource version is
-// as recent as that of a consistent list. Otherwise the watch that has sent the list
-// stays open as r.stream: watch continues it if the list is what is stored, so that a
-// warm start is one request.
+// as recent as that of a consistent list. Otherwise the watch that has sent the list stays
+// open as r.stream, until streamPatience is over: watch continues it if the list is what
+// is stored.
 func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
 	s := &session{asked: time.Now(), timeout: streamPatience}
-	if limit > 1 {
-		s.timeout = time.Duration(randomTimeout()) * time.Second
-	}
 	opts := metav1.ListOptions{
 		SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
-		TimeoutSeconds: ptr.To(int64(s.timeout / time.Second)),
+		TimeoutSeconds: ptr.To(int64(streamPatience / time.Second)),
 	}
 	if limit == 1 {
 		opts.LabelSelector = nothing
@@ -173,6 +170,7 @@ func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string
 		s.stop()
 		return rv, objects, err
 	}
+	s.bookmarks++ // that of the list
 	r.stream = s
 	return rv, objects, nil
 }

@@ -129,7 +129,8 @@ type Reflector struct {
 	now        string // the RV that ends catching up; "" if none is to be reached
 	gap        gap    // what is known of the way to now
 	caughtUp   bool
-	stream     *session // the watch that continues a streamed list
+	opened     bool     // a watch or a streamed list was opened
+	stream     *session // the watch that continues a streamed list or probe
 	noStreams  bool     // a streamed list of this server had no end: lists are in pages
 	backoff    wait.Backoff
 	tally      tally
@@ -400,8 +401,10 @@ func (r *Reflector) probe(ctx context.Context) error {
 	}
 	now, list, err := r.present(ctx, limit)
 	defer func() {
-		if !r.caughtUp || r.held != now {
-			r.stopStream() // something differs: what happened since is asked for
+		// If something differs, what happened since is asked for. After another watch the
+		// sink takes no objects that come without Options.Request.
+		if r.opened || !r.caughtUp || r.held != now {
+			r.stopStream()
 		}
 	}()
 	if compare && (isFailure(err) || apierrors.IsForbidden(err)) {

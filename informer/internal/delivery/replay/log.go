@@ -101,6 +101,9 @@ func (l Log) Follow(ctx context.Context, from store.Place) error {
 			return err
 		}
 	}
+	if !from.Exact() && state.Above != "" && store.Higher(from.RV, state.Above) == state.Above {
+		return store.ErrTrimmed // it may be of the history before a rewind
+	}
 	if from.Lineage == state.Last.Lineage && from.Mark == state.Last.Mark && from.Random == state.Last.Random {
 		return nil
 	}

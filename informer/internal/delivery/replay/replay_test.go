@@ -2,8 +2,10 @@ package replay_test
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -28,14 +30,17 @@ func deletion(k queue.Kind, key, rv string) queue.Notification {
 
 // log is a Store with a log that a test has written.
 type log struct {
-	last   store.Place
-	events []store.Event
+	last          store.Place
+	stored, above string
+	events        []store.Event
 }
 
 func (*log) Entry(string) (store.Entry, bool, error) { return store.Entry{}, false, nil }
 func (*log) Flush(context.Context) error             { return nil }
 
-func (l *log) History() (store.LogState, error) { return store.LogState{Last: l.last}, nil }
+func (l *log) History() (store.LogState, error) {
+	return store.LogState{Last: l.last, Stored: l.stored, Above: l.above}, nil
+}
 
 func (l *log) Follow(context.Context, store.Place) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
@@ -175,6 +180,43 @@ func TestLog(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"a", "b", "short"}, got); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+}
+
+// TestLogOfResourceVersion checks a place that has only a resource version, as one of
+// another process has: what only bookmarks have come after is told nothing, and a
+// resource version that a history before a rewind had is no place.
+func TestLogOfResourceVersion(t *testing.T) {
+	for name, c := range map[string]struct {
+		stored, above string
+		want          error
+	}{
+		"at the last mark":                    {},
+		"behind the last mark":                {stored: "450"},
+		"ahead":                               {stored: "449", want: store.ErrLineage},
+		"of the history before":               {stored: "470", above: "460", want: store.ErrTrimmed},
+		"of this history":                     {stored: "470", above: "440"},
+		"ahead, and of the history before it": {stored: "449", above: "460", want: store.ErrLineage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rv := "300"
+				if c.stored == "" {
+					rv = "450"
+				}
+				synced := make(chan struct{})
+				close(synced)
+				follow := replay.Log{
+					Store:  &log{last: store.Place{Lineage: "l", Mark: 2, Random: 2, RV: rv}, stored: c.stored, above: c.above},
+					Synced: synced, Lags: func() {}, Limit: 1,
+					Note:    func(string, replay.State) bool { return true },
+					Deliver: func([]queue.Notification) error { return nil },
+				}
+				if err := follow.Follow(t.Context(), store.Place{RV: "450"}); !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+			})
+		})
 	}
 }
 
