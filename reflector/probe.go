@@ -136,8 +136,9 @@ func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, 
 
 // presentByStream implements present with a streamed list. If limit is 1, the list
 // selects no object, so that it consists of its final bookmark, whose resource version is
-// as recent as that of a consistent list. Otherwise the watch that sent the list is open as
-// r.stream until streamPatience is over: watch continues it if the list is what is stored.
+// as recent as that of a consistent list. Otherwise the watch that sent the list is open
+// as r.stream until streamPatience is over: watch continues it if the list is what is
+// stored.
 func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
 	s := &session{asked: time.Now(), timeout: streamPatience}
 	opts := metav1.ListOptions{
