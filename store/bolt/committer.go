@@ -3,6 +3,7 @@ package bolt
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,10 @@ type committer struct {
 	done      chan struct{} // closed when the goroutine has ended
 	trims     int           // since a commit has succeeded; see trimFor
 	leastLogs int64         // bytes of logs that could not be trimmed
+
+	// committing is held by commit, which tests call beside the goroutine. It protects
+	// trims and leastLogs.
+	committing sync.Mutex
 }
 
 // maxBackoff bounds the time between attempts while the disk is broken.
@@ -104,6 +109,8 @@ type capture struct {
 
 // commit writes the waiting changes of all scopes in one transaction.
 func (d *committer) commit() error {
+	d.committing.Lock()
+	defer d.committing.Unlock()
 	d.writeRewrapped()
 	d.keepReserve()
 	d.mu.Lock()

@@ -96,7 +96,13 @@ func flip(b []byte, at int, rng *rand.Rand) (mutated []byte, what string) {
 func TestDamage(t *testing.T) { testDamage(t, "damage", *damagesFlag, "plain") }
 
 // TestDamageEncrypted does the same as TestDamage with an encrypted file.
-func TestDamageEncrypted(t *testing.T) { testDamage(t, "damage", *damagesFlag/4, "encrypted") }
+func TestDamageEncrypted(t *testing.T) {
+	testDamage(t, "damage", max(*damagesFlag/4, enoughDamages), "encrypted")
+}
+
+// enoughDamages is how many mutations a corpus has at least: a quarter of them leave the
+// file intact.
+const enoughDamages = 40
 
 // damageOptions are the options for opening the files of damage tests, by name.
 var damageOptions = map[string]bolt.Options{"plain": {}, "encrypted": allWith(theKey)}
