@@ -2,7 +2,6 @@ package durable_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -254,9 +253,7 @@ func TestElected(t *testing.T) {
 func TestTrickle(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.opts = durable.Options{Every: time.Hour}
-		for i := range 60 {
-			w.put(fmt.Sprintf("%02d", i), "owner")
-		}
+		w.putNumbered(60)
 		l := w.start(1).begin()
 		l.want("at first", "owner")
 		l.end()

@@ -57,6 +57,14 @@ func inBubble(t *testing.T, f func(w *world)) {
 	})
 }
 
+// putNumbered creates ConfigMaps 00, 01 and so on, of one owner.
+func (w *world) putNumbered(n int) {
+	w.Helper()
+	for i := range n {
+		w.put(fmt.Sprintf("%02d", i), "owner")
+	}
+}
+
 // put creates or updates a ConfigMap, whose owner a handler enqueues, too.
 func (w *world) put(name, owner string) {
 	w.Helper()

@@ -317,9 +317,7 @@ func TestRewound(t *testing.T) {
 func TestTrickleOfFewer(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.opts = durable.Options{Every: time.Hour}
-		for i := range 60 {
-			w.put(fmt.Sprintf("%02d", i), "owner")
-		}
+		w.putNumbered(60)
 		l := w.start(1).begin()
 		w.pass(40 * time.Minute)
 		for i := range 30 {
@@ -338,9 +336,7 @@ func TestTrickleOfFewer(t *testing.T) {
 // TestBusy checks that everything comes to a handler that is slower than the watch.
 func TestBusy(t *testing.T) {
 	inBubble(t, func(w *world) {
-		for i := range 20 {
-			w.put(fmt.Sprintf("%02d", i), "owner")
-		}
+		w.putNumbered(20)
 		l := w.start(1).begin()
 		w.pass(5 * time.Second)
 		l.end()
@@ -544,9 +540,7 @@ func (w *world) wasBuiltFrom(revision string) {
 func TestSweepAnewOfStandby(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.opts = durable.Options{Every: time.Hour}
-		for i := range 60 {
-			w.put(fmt.Sprintf("%02d", i), "owner")
-		}
+		w.putNumbered(60)
 		l := w.start(1).begin()
 		w.pass(30 * time.Minute)
 		l.end()
@@ -572,9 +566,7 @@ func TestSweepAnewOfStandby(t *testing.T) {
 func TestSweepOfManyRevisions(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.opts = durable.Options{Every: time.Hour}
-		for i := range 60 {
-			w.put(fmt.Sprintf("%02d", i), "owner")
-		}
+		w.putNumbered(60)
 		l := w.start(1).begin()
 		w.pass(5 * time.Second)
 		l.end()

@@ -19,9 +19,9 @@ type content struct {
 	current atomic.Pointer[store.Store] // readers never wait for a lock
 	// turn calls a function while the informer applies nothing.
 	turn func(func() error) error
-	// transform returns what the informer's transform makes of an object, nil if it has
-	// none.
-	transform func(runtime.Object) (runtime.Object, error)
+	// transform returns a function that makes of an object what is stored of it, nil if
+	// the informer has no transform.
+	transform func() func(runtime.Object) (runtime.Object, error)
 
 	// opening is held while the store is opened and while indexers are added, so that
 	// none is lost between the store in memory and the opened one. It is before all other
@@ -108,11 +108,15 @@ func copyOf(obj runtime.Object) (out runtime.Object) {
 // is none or it fails.
 func (c *content) transformed(changes []store.Change) []runtime.Object {
 	out := make([]runtime.Object, len(changes))
+	transform := c.transform()
+	if transform == nil {
+		return out
+	}
 	for i, change := range changes {
 		if change.Object == nil {
 			continue
 		}
-		if obj, err := c.transform(copyOf(change.Object)); err == nil {
+		if obj, err := transform(copyOf(change.Object)); err == nil {
 			out[i] = obj
 		}
 	}

@@ -198,14 +198,13 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	inf.content = &content{
 		state: inf.state,
 		turn:  func(f func() error) error { return inf.hub.Do(func(delivery.Turn) error { return f() }) },
-		transform: func(obj runtime.Object) (runtime.Object, error) {
+		transform: func() func(runtime.Object) (runtime.Object, error) {
 			inf.mu.Lock()
-			p, isSet := inf.pipeline, inf.transform != nil
-			inf.mu.Unlock()
-			if p == nil || !isSet {
-				return nil, nil
+			defer inf.mu.Unlock()
+			if inf.pipeline == nil || inf.transform == nil {
+				return nil
 			}
-			return p.Transform(obj)
+			return inf.pipeline.Transform
 		},
 	}
 	inf.content.set(memory)

@@ -70,8 +70,6 @@ func FollowSome(ctx context.Context, r Reader, after Place, f LogFilter) iter.Se
 // was yielded.
 func FollowSince(ctx context.Context, r Reader, since time.Time, f LogFilter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		// The clock may have been behind: what follows the mark is later, whatever it
-		// says.
 		late := func(e Event, err error) bool {
 			return err == nil && e.Mark == nil && e.Time.Before(since) || yield(e, err)
 		}
@@ -83,6 +81,8 @@ func FollowSince(ctx context.Context, r Reader, since time.Time, f LogFilter) it
 				if from = m.Place; !yield(Event{Time: m.Time, Mark: &m}, nil) {
 					return
 				}
+				// The clock may have been behind: what follows the mark is later,
+				// whatever it says.
 				take = yield
 			}
 		}

@@ -212,21 +212,12 @@ func TestAddIndexersWhileLoaded(t *testing.T) {
 func TestAddIndexersAfterWriteBesideList(t *testing.T) {
 	db, s := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
 	defer func() { _ = db.Close() }()
-	r, err := s.Relist()
-	if err != nil {
-		t.Fatal(err)
-	}
 	x := store.Indexer(s)
-	err = errors.Join(r.Add(valued("a", "1")), x.Add(valued("beside", "1")), x.AddIndexers(cache.Indexers{"late": byValue}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for b, err := range r.Parts("5") {
-		if err = errors.Join(err, s.Apply(b)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.Close(); err != nil {
+	var added error
+	listed := listValued(s, "5", func() {
+		added = errors.Join(x.Add(valued("beside", "1")), x.AddIndexers(cache.Indexers{"late": byValue}))
+	}, valued("a", "1"))
+	if err := errors.Join(listed, added); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := x.ByIndex("late", "1"); len(got) != 2 || err != nil {

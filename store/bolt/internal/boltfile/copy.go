@@ -33,7 +33,7 @@ func (f *File) CopyTo(w io.Writer) (n int64, err error) {
 	return io.Copy(w, out)
 }
 
-// beginCopy notes a copy, for endCopies. It returns false if the file is about to be
+// beginCopy notes a copy, for lockAlone. It returns false if the file is about to be
 // opened again.
 func (f *File) beginCopy(in *io.PipeWriter) bool {
 	f.mu.Lock()

@@ -65,20 +65,16 @@ func (r *Reader) EachHead(from uint64, fn func(*record.Block) bool) error {
 // Check checks the states of a block's entries.
 func (r *Reader) Check(b *record.Block) error {
 	if err := b.Check(); err != nil {
-		return r.damaged(b.Key, err)
+		return r.Corrupt(fmt.Sprintf("log of %s at %d", r.Scope, b.Key), err)
 	}
 	return nil
-}
-
-func (r *Reader) damaged(number uint64, err error) error {
-	return r.Corrupt(fmt.Sprintf("log of %s at %d", r.Scope, number), err)
 }
 
 // walk calls fn with the blocks whose keys are not below start.
 func (r *Reader) walk(b *bbolt.Bucket, start []byte, decode func(uint64, []byte) (*record.Block, error), fn func(*record.Block) bool) error {
 	c := b.Cursor()
 	for k, v := c.Seek(start); k != nil; k, v = c.Next() {
-		block, err := r.block(k, v, decode)
+		block, err := blockOf(r.Scope, k, v, decode, r.Corrupt)
 		if err != nil || !fn(block) {
 			return err
 		}
@@ -86,15 +82,18 @@ func (r *Reader) walk(b *bbolt.Bucket, start []byte, decode func(uint64, []byte)
 	return nil
 }
 
-// block decodes what an element of the log has.
-func (r *Reader) block(k, v []byte, decode func(uint64, []byte) (*record.Block, error)) (*record.Block, error) {
+// blockOf decodes what an element of a scope's log has.
+func blockOf(
+	scope store.Scope, k, v []byte, decode func(uint64, []byte) (*record.Block, error), corrupt func(where string, err error) error,
+) (*record.Block, error) {
+	where := "log of " + scope.String()
 	if len(k) != 8 {
-		return nil, r.Corrupt("log of "+r.Scope.String(), ErrKey)
+		return nil, corrupt(where, ErrKey)
 	}
 	number := binary.BigEndian.Uint64(k)
 	block, err := decode(number, v)
 	if err != nil {
-		return nil, r.damaged(number, err)
+		return nil, corrupt(fmt.Sprintf("%s at %d", where, number), err)
 	}
 	return block, nil
 }
@@ -126,7 +125,7 @@ func (r *Reader) EachReadable(fn func(*record.Block) bool) {
 	}
 	c := b.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		block, err := r.block(k, v, record.DecodeBlock)
+		block, err := blockOf(r.Scope, k, v, record.DecodeBlock, r.Corrupt)
 		if err != nil {
 			r.Logger.Error(err, "A damaged part of the log is passed over")
 		} else if !fn(block) {

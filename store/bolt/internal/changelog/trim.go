@@ -3,7 +3,6 @@ package changelog
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
@@ -86,7 +85,7 @@ func (lw *Appender) trimLogTo(b *bbolt.Bucket, newest uint64, t trimming) error 
 			}
 			isExpired = t.isExpired(b, k, v)
 		}
-		number, block, err := lw.decode(k, v)
+		block, err := blockOf(lw.w.Manifest.Scope(), k, v, record.DecodeBlock, lw.Corrupt)
 		if err != nil {
 			// The log begins anew behind what is damaged.
 			lw.Logger.Error(err, "A damaged part of the log is passed over")
@@ -103,7 +102,7 @@ func (lw *Appender) trimLogTo(b *bbolt.Bucket, newest uint64, t trimming) error 
 		case len(kept.Entries) == len(block.Entries) && block.Thinned:
 			value = v
 		case len(kept.Entries) > 0:
-			value = kept.Encode(number)
+			value = kept.Encode(block.Key)
 			fallthrough
 		default:
 			l.Blocks.Remove(record.Sum(v))
@@ -112,9 +111,9 @@ func (lw *Appender) trimLogTo(b *bbolt.Bucket, newest uint64, t trimming) error 
 			}
 			changes = append(changes, change{bytes.Clone(k), value})
 		}
-		t.replaced(number, block, len(v), len(value))
+		t.replaced(block, len(v), len(value))
 		if contiguous = contiguous && t.isHeld(kept); contiguous {
-			lw.Held = number + 1
+			lw.Held = block.Key + 1
 		}
 	}
 	for _, ch := range changes {
@@ -137,19 +136,6 @@ func (lw *Appender) trimLogTo(b *bbolt.Bucket, newest uint64, t trimming) error 
 // isBefore reports whether there is a key, and it is below another one. That of a damaged
 // element, whose length is wrong, begins with its number.
 func isBefore(k, end []byte) bool { return k != nil && bytes.Compare(k, end) < 0 }
-
-// decode returns the block that an element of the log has, and its number.
-func (lw *Appender) decode(k, v []byte) (number uint64, block *record.Block, err error) {
-	where := "log of " + lw.w.Manifest.Scope().String()
-	if len(k) != 8 {
-		return 0, nil, lw.Corrupt(where, ErrKey)
-	}
-	number = binary.BigEndian.Uint64(k)
-	if block, err = record.DecodeBlock(number, v); err != nil {
-		err = lw.Corrupt(fmt.Sprintf("%s at %d", where, number), err)
-	}
-	return number, block, err
-}
 
 // trimming is the state of trimLog.
 type trimming struct {
@@ -219,11 +205,11 @@ func (t *trimming) thin(block *record.Block, expired bool) (kept *record.Block, 
 }
 
 // replaced counts a block that takes other bytes now.
-func (t *trimming) replaced(number uint64, block *record.Block, was, is int) {
+func (t *trimming) replaced(block *record.Block, was, is int) {
 	t.read += int64(was)
 	t.freed += int64(was - is)
 	t.Bytes += int64(is - was)
-	if t.Thinned += int64(is); number <= t.Full {
+	if t.Thinned += int64(is); block.Key <= t.Full {
 		t.Thinned -= int64(was)
 	}
 	t.Full = max(t.Full, block.Last())

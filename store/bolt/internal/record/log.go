@@ -251,9 +251,12 @@ func DecodeBlock(key uint64, v []byte) (*Block, error) {
 // DecodeHead is DecodeBlock without a look at the states of the entries: Check checks
 // these.
 func DecodeHead(key uint64, v []byte) (*Block, error) {
-	r, err := parseHead(key, v, true)
+	r, head, err := parseHead(v)
 	if err != nil {
 		return nil, err
+	}
+	if got, want := blockSum(key, head), Sum(v); got != want {
+		return nil, fmt.Errorf("checksum is %08x, not %08x", got, want)
 	}
 	flags := v[4]
 	b := &Block{Key: key, Thinned: flags&blockThinned != 0, Time: r.varint(), body: r.body}
@@ -310,32 +313,26 @@ type headParser struct {
 	states parser // what is left of the body
 }
 
-// parseHead returns the parser behind what each block has in front. If isChecked is set,
-// the checksum of the head is checked.
-func parseHead(key uint64, v []byte, isChecked bool) (*headParser, error) {
+// parseHead returns the head of a block, which it does not check, and the parser behind
+// what each block has in front.
+func parseHead(v []byte) (r *headParser, head []byte, err error) {
 	if len(v) < 5 {
-		return nil, ErrShort
+		return nil, nil, ErrShort
 	}
-	r := &headParser{parser: parser{rest: v[5:]}}
-	head := v
-	if v[4]&blockSplit != 0 {
-		if len(v) < fixedHead {
-			return nil, ErrShort
-		}
-		n := binary.LittleEndian.Uint32(v[9:])
-		if n < fixedHead || uint64(n) > uint64(len(v)) {
-			return nil, ErrShort
-		}
-		head, r.body = v[:n], v[n:len(v):len(v)]
-		r.rest, r.states.rest = head[fixedHead:], r.body
+	r = &headParser{parser: parser{rest: v[5:]}}
+	if v[4]&blockSplit == 0 {
+		return r, v, nil
 	}
-	if !isChecked {
-		return r, nil
+	if len(v) < fixedHead {
+		return nil, nil, ErrShort
 	}
-	if got, want := blockSum(key, head), Sum(v); got != want {
-		return nil, fmt.Errorf("checksum is %08x, not %08x", got, want)
+	n := binary.LittleEndian.Uint32(v[9:])
+	if n < fixedHead || uint64(n) > uint64(len(v)) {
+		return nil, nil, ErrShort
 	}
-	return r, nil
+	head, r.body = v[:n], v[n:len(v):len(v)]
+	r.rest, r.states.rest = head[fixedHead:], r.body
+	return r, head, nil
 }
 
 // entry takes an entry of the block that is stored under key.
@@ -370,7 +367,7 @@ func (r *headParser) state() []byte { return r.states.take(asInt(r.uvarint())) }
 // DecodeEntry returns the entry with a number of the block that is stored under key,
 // which has been checked.
 func DecodeEntry(key uint64, v []byte, number uint64) (*LogEntry, error) {
-	r, err := parseHead(key, v, false)
+	r, _, err := parseHead(v)
 	if err != nil {
 		return nil, err
 	}
@@ -385,7 +382,7 @@ func DecodeEntry(key uint64, v []byte, number uint64) (*LogEntry, error) {
 
 // BlockTime returns the time of a block without a check.
 func BlockTime(v []byte) time.Time {
-	r, err := parseHead(0, v, false)
+	r, _, err := parseHead(v)
 	if err != nil {
 		return time.Time{}
 	}
