@@ -80,6 +80,9 @@ func TestTransformMisbehaves(t *testing.T) {
 				w.put("bad", "secret-content")
 				w.put("good", "2")
 				waitFor(5 * time.Minute)
+				if rv := r.inf.GetStore().LastStoreSyncResourceVersion(); rv != "5" {
+					t.Errorf("LastStoreSyncResourceVersion() = %s, want 5: whoever waits for a write of another object would wait on", rv)
+				}
 				if c.taken {
 					told := l.take()
 					if len(told) != 2 || !contains(told, "good@5=2") || !contains(told, "=secret-content") {

@@ -113,7 +113,7 @@ func (r run) release() {
 // start makes the opened store the informer's and starts the handlers.
 func (r run) start(ctx context.Context, opened store.Store, verifier *cluster.Verifier) *ingest.Pipeline {
 	pipeline, warm := r.install(ctx, opened, verifier)
-	r.rememberRV()
+	r.rememberRV(opened.Checkpoint().RV)
 	known, err := r.hub.Open(opened, warm)
 	pipeline.Open(known, err)
 	if err == nil && warm && r.opts.SyncWhen == Loaded {
@@ -163,9 +163,13 @@ func (r run) expectedKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{}
 }
 
-// rememberRV has the indexer remember the stored resource version, for readers that ask
-// when the store has lost it.
-func (r run) rememberRV() { _ = r.indexer.LastStoreSyncResourceVersion() }
+// rememberRV has the indexer remember the resource version that is reached, for readers
+// that ask when the stored one is frozen or lost.
+func (r run) rememberRV(rv string) {
+	if rv != "" {
+		r.indexer.Applied(rv)
+	}
+}
 
 // audit audits every AuditInterval until the context ends.
 func (r run) audit(ctx context.Context, opened store.Store, p *ingest.Pipeline) {

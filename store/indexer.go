@@ -306,6 +306,10 @@ func (x *CacheIndexer) Bookmark(rv string) {
 	}
 }
 
+// Applied notes that a batch was applied beside the CacheIndexer, after which the content
+// is the server's at rv. The checkpoint may not have moved: see Batch.RV.
+func (x *CacheIndexer) Applied(rv string) { x.sawWrite(x.env.Store(), rv) }
+
 // sawWrite follows client-go's rule for LastStoreSyncResourceVersion: it is the resource
 // version of the last written object, even if that is not the newest.
 func (x *CacheIndexer) sawWrite(s Store, rv string) {
@@ -316,8 +320,8 @@ func (x *CacheIndexer) sawWrite(s Store, rv string) {
 }
 
 // LastStoreSyncResourceVersion implements cache.Store. It is the resource version of the
-// last object, list or bookmark that was written: through the CacheIndexer, or by a batch
-// that has moved the checkpoint since.
+// last object, list or bookmark that was written: through the CacheIndexer, by a batch
+// that has moved the checkpoint since, or as Applied was told.
 func (x *CacheIndexer) LastStoreSyncResourceVersion() string {
 	now := x.env.Store().Checkpoint()
 	x.mu.Lock()

@@ -62,10 +62,13 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 	for _, c := range changes {
 		slim.Add(held[c.Key].Entry.Object, c.Is.Object, c.Last)
 	}
-	rv := batch.RV
+	rv, written := batch.RV, batch.RV
 	return p.hub.Do(func(turn delivery.Turn) error {
 		if p.state.Store(ctx, batch, rejected) {
 			batch.RV = "" // frozen
+			if n := len(changes); n == 0 || rejected[changes[n-1].Key] != nil {
+				written = ""
+			}
 		}
 		if turn.Untold() && !batch.Loaded {
 			if err := turn.TellLoaded(); err != nil {
@@ -77,7 +80,7 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 			return err
 		}
 		p.opts.Metrics.stored(batch.RV)
-		p.opts.Applied()
+		p.opts.Applied(written)
 		p.departures.note(batch)
 		p.state.Applied(rv)
 		for _, c := range changes {

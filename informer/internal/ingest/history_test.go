@@ -106,7 +106,7 @@ func TestAuditWhileListBegins(t *testing.T) {
 		state := heal.New(hub.Urge)
 		p := New(Options{
 			Store: s, Hub: hub, State: state, ListerWatcher: server, Scope: scope, Codec: c,
-			Example: &corev1.ConfigMap{}, Applied: func() {}, OnError: func(_ context.Context, err error) { t.Log(err) },
+			Example: &corev1.ConfigMap{}, Applied: func(string) {}, OnError: func(_ context.Context, err error) { t.Log(err) },
 		})
 		state.Claim()
 		state.Open(t.Context(), heal.Opened{Show: func() {}, Relist: p.Reflector().Relist})

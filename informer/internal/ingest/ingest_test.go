@@ -45,7 +45,7 @@ func newPipeline(t *testing.T, transform cache.TransformFunc) *Pipeline {
 	state := heal.New(hub.Urge)
 	p := New(Options{
 		Store: s, Hub: hub, State: state, ListerWatcher: &cache.ListWatch{}, Scope: scope, Codec: c,
-		Example: &corev1.ConfigMap{}, Transform: transform, Applied: func() {},
+		Example: &corev1.ConfigMap{}, Transform: transform, Applied: func(string) {},
 	})
 	state.Claim()
 	state.Open(t.Context(), heal.Opened{

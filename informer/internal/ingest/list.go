@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -20,6 +21,7 @@ type relist struct {
 	p        *Pipeline
 	reason   string
 	held     *heal.List
+	newest   string // the highest resource version of the objects
 	finished bool
 }
 
@@ -50,7 +52,13 @@ func (r *relist) Add(ctx context.Context, obj runtime.Object) error {
 		}
 		return err
 	}
-	return r.Relist.Add(transformed)
+	if err := r.Relist.Add(transformed); err != nil {
+		return err
+	}
+	if m, err := meta.Accessor(transformed); err == nil {
+		r.newest = store.Higher(r.newest, m.GetResourceVersion())
+	}
+	return nil
 }
 
 // Remove implements reflector.Relist.
@@ -114,6 +122,9 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 		if why = p.state.Listed(rv); why == cluster.Foreign {
 			why = cluster.ForeignContent
+		}
+		if why != "" {
+			p.opts.Applied(r.newest)
 		}
 		if p.opts.NotifyUnchanged {
 			turn.Resync()

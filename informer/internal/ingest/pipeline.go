@@ -45,8 +45,11 @@ type Options struct {
 	// was rewound, before the store notes that. RewoundNoted is called when the store has
 	// noted it, whoever has found it.
 	Rewound, RewoundNoted func(ctx context.Context)
-	// Applied is called after each batch that was stored, with the Hub's lock held.
-	Applied func()
+	// Applied is called after each batch that was stored, with the Hub's lock held, and
+	// after a list that freezes the stored resource version. It receives the resource
+	// version that was written last: "" if it is unknown, or if the stored one is frozen
+	// and no object was written at it.
+	Applied func(rv string)
 }
 
 // Pipeline brings lists and watches to the store and the handlers. It is a
