@@ -134,8 +134,8 @@ type LogStatus struct {
 type CheckpointStatus struct {
 	RV         string    `json:"resourceVersion,omitempty"`
 	Reason     string    `json:"reason,omitempty"` // why there is no resource version
-	Time       time.Time `json:"time,omitzero"`    // when the checkpoint was set
-	AgeSeconds float64   `json:"ageSeconds"`       // age of the checkpoint at Status.Time
+	Time       time.Time `json:"time,omitzero"`    // as store.Checkpoint.Time
+	AgeSeconds float64   `json:"ageSeconds"`       // from Time to Status.Time
 }
 
 // CommitStatus describes the commits. Counts and durations are those of the database

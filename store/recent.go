@@ -68,7 +68,7 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	switch {
 	case b.RV != "" || b.Loaded:
 		if r.listing, r.compared = false, false; !b.CatchUp {
-			r.asOf = b.Checkpoint().Time
+			r.asOf = b.Checkpoint(Checkpoint{}).Time
 		}
 	case b.Reason != "":
 		r.listing = true

@@ -85,9 +85,11 @@ type Options struct {
 
 // Checkpoint is the resource version that the content of a scope is complete up to.
 type Checkpoint struct {
-	RV     string    // "" if the scope must be listed before it can be watched
-	Reason string    // why RV is empty; "" if it is not
-	Time   time.Time // when RV or Reason was set
+	RV     string // "" if the scope must be listed before it can be watched
+	Reason string // why RV is empty; "" if it is not
+	// Time is when the content was last known to be the server's; if it never was, when
+	// Reason was set.
+	Time time.Time
 }
 
 // Entry is one object in its stored form.
@@ -142,7 +144,8 @@ type Batch struct {
 	// Reason, if RV is "", replaces the checkpoint by one without an RV and with this
 	// reason, as Invalidate does.
 	Reason string
-	// Time is when the content was the server's, as of an import; zero means now.
+	// Time is when the content was the server's, as of an import. Zero means now, or with
+	// a Reason or CatchUp that it was the server's last when the checkpoint says so.
 	Time time.Time
 	// Rewound, with a Reason, means that what is stored belongs to a history of the
 	// server that is no more, or was never the server's: the log begins a new lineage.
@@ -156,14 +159,20 @@ type Batch struct {
 	Loaded bool
 }
 
-// Checkpoint returns the checkpoint that a batch with an RV or a Reason sets.
-func (b Batch) Checkpoint() Checkpoint {
+// Checkpoint returns the checkpoint that follows another one with a batch that has an RV
+// or a Reason.
+func (b Batch) Checkpoint(was Checkpoint) Checkpoint {
 	c := Checkpoint{RV: b.RV, Time: b.Time}
 	if c.RV == "" {
 		c.Reason = b.Reason
 	}
-	if c.Time.IsZero() {
-		c.Time = time.Now()
+	if !c.Time.IsZero() {
+		return c
+	}
+	c.Time = time.Now()
+	isCurrent := c.RV != "" && !b.CatchUp
+	if !isCurrent && !was.Time.IsZero() && was.Time.Before(c.Time) { // or the clock was set back since
+		c.Time = was.Time
 	}
 	return c
 }

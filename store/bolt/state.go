@@ -176,9 +176,9 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 	case s.phase == phaseLoading: // what is stored is not complete
 	case b.RV != "":
 		s.move(phaseReady, nil, phaseEmpty)
-		s.setCheckpoint(b.Checkpoint())
+		s.setCheckpoint(b.Checkpoint(s.checkpoint))
 	case b.Reason != "":
-		s.setCheckpoint(b.Checkpoint())
+		s.setCheckpoint(b.Checkpoint(s.checkpoint))
 	}
 	if len(entries) > 0 || b.Loaded {
 		s.move(phaseReady, nil, phaseEmpty)
@@ -234,7 +234,7 @@ func (s *state) settled(number uint64) (isNew bool) {
 
 // invalidated notes that the content is not that of a resource version any more.
 func (s *state) invalidated(b store.Batch) {
-	s.setCheckpoint(b.Checkpoint())
+	s.setCheckpoint(b.Checkpoint(s.checkpoint))
 	s.changelog.Applied(b, s.checkpoint.RV)
 }
 
@@ -307,7 +307,7 @@ func (s *state) lost(cause error) {
 	s.move(phaseLost, cause, allPhases...)
 	s.losses++
 	s.turns++
-	s.checkpoint = store.Batch{Reason: cause.Error()}.Checkpoint()
+	s.checkpoint = store.Batch{Reason: cause.Error()}.Checkpoint(store.Checkpoint{})
 	for _, p := range s.parts() {
 		p.Lost(cause)
 	}

@@ -9,7 +9,6 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -194,7 +193,7 @@ func (s *lease) Apply(b store.Batch) error {
 		case b.RV != "":
 			next.complete(b)
 		case b.Reason != "":
-			next.checkpoint = b.Checkpoint()
+			next.checkpoint = b.Checkpoint(next.checkpoint)
 		}
 		next.recent.Note(b, changes, next.checkpoint.RV)
 		return nil
@@ -207,8 +206,9 @@ func (s *lease) Invalidate(_ context.Context, reason string) error {
 		reason = "invalidated"
 	}
 	return s.update(func(next *state) error {
-		next.checkpoint = store.Checkpoint{Reason: reason, Time: time.Now()}
-		next.recent.Note(store.Batch{Reason: reason}, nil, "")
+		b := store.Batch{Reason: reason}
+		next.checkpoint = b.Checkpoint(next.checkpoint)
+		next.recent.Note(b, nil, "")
 		return nil
 	})
 }

@@ -166,7 +166,7 @@ func (st *state) clear() {
 func (st *state) complete(b store.Batch) {
 	st.listed = true
 	if b.RV != "" {
-		st.checkpoint = b.Checkpoint()
+		st.checkpoint = b.Checkpoint(st.checkpoint)
 	}
 }
 

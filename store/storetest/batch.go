@@ -204,8 +204,8 @@ func testCheckpoint(h *harness) {
 	h.wantObjects(configMap("a/one", "11", "red"))
 }
 
-// testCheckpointTime checks that a checkpoint has the time of its batch, or that of its
-// setting.
+// testCheckpointTime checks that a checkpoint says when its content was last known to be
+// the server's, or has the time of its batch.
 func testCheckpointTime(h *harness) {
 	then := time.Now().Add(-time.Hour)
 	for _, b := range []store.Batch{{RV: "6", Time: then}, {Reason: "history was lost", Time: then}, {RV: "7"}} {
@@ -213,6 +213,23 @@ func testCheckpointTime(h *harness) {
 		if got := h.Checkpoint(); got.RV != b.RV || got.Reason != b.Reason || !b.Time.IsZero() && !got.Time.Equal(b.Time) || got.Time.Before(then) {
 			h.Errorf("Checkpoint() = %+v after %+v", got, b)
 		}
+	}
+	must(h, h.Apply(store.Batch{RV: "8", Time: then}))
+	for after, do := range map[string]func() error{
+		"Invalidate": func() error { return h.Invalidate(h.Context(), "a list begins") },
+		"a reason":   func() error { return h.Apply(store.Batch{Reason: "a list begins", Rewound: true}) },
+		"catching up": func() error {
+			return h.Apply(store.Batch{RV: "9", CatchUp: true, Changes: []store.Change{{Object: configMap("a/one", "9", "red")}}})
+		},
+	} {
+		must(h, do())
+		if got := h.Checkpoint().Time; !got.Equal(then) {
+			h.Errorf("after %s, the content was the server's at %v, want %v", after, got, then)
+		}
+	}
+	must(h, h.Apply(store.Batch{RV: "10"}))
+	if got := h.Checkpoint().Time; time.Since(got) > time.Minute {
+		h.Errorf("with the changes of now, the content was the server's at %v", got)
 	}
 }
 

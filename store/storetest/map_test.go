@@ -415,7 +415,7 @@ func (s *mapStore) Apply(b store.Batch) error {
 			return nil // nothing is complete yet
 		}
 		if b.RV != "" || b.Reason != "" {
-			s.info.Checkpoint = b.Checkpoint()
+			s.info.Checkpoint = b.Checkpoint(s.info.Checkpoint)
 		}
 		s.info.Complete = s.info.Complete || b.Loaded || b.RV != ""
 		return nil
@@ -424,8 +424,9 @@ func (s *mapStore) Apply(b store.Batch) error {
 
 func (s *mapStore) Invalidate(_ context.Context, reason string) error {
 	return s.write(func() error {
-		s.info.Checkpoint = store.Checkpoint{Reason: cmp.Or(reason, "invalidated"), Time: time.Now()}
-		s.recent.Note(store.Batch{Reason: reason}, nil, "")
+		b := store.Batch{Reason: cmp.Or(reason, "invalidated")}
+		s.info.Checkpoint = b.Checkpoint(s.info.Checkpoint)
+		s.recent.Note(b, nil, "")
 		return nil
 	})
 }

@@ -95,7 +95,7 @@ func (s *scope) part(rv string, entries ...*overlay.Entry) *commit.Part {
 		over.Put(e)
 	}
 	s.log.Applied(b, rv)
-	return &commit.Part{Overlay: over, Packer: s.packer, Checkpoint: b.Checkpoint(), Capture: s.log.Captured()}
+	return &commit.Part{Overlay: over, Packer: s.packer, Checkpoint: b.Checkpoint(store.Checkpoint{}), Capture: s.log.Captured()}
 }
 
 func (s *scope) options() changelog.Options {
