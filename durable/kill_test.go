@@ -118,7 +118,7 @@ func (w *killed) live() bool {
 // settle runs a last controller, whose work succeeds, until nothing is left.
 func (w *killed) settle() {
 	p := w.begin("quiet", 0)
-	patience := time.After(20 * time.Second)
+	patience := time.After(2 * time.Minute)
 	for len(w.left()) > 0 {
 		select {
 		case line, ok := <-p.lines:

@@ -18,6 +18,10 @@ const maxHeap = 256 << 20
 // TestHeapUnderAbuse has as many clients as are let in ask for everything in each form,
 // and stop reading. What is held for them is bounded, and one more is refused.
 func TestHeapUnderAbuse(t *testing.T) {
+	// A slow machine takes long until all have begun, and the first ones do not read on.
+	patience := writePatience
+	writePatience = 10 * time.Minute
+	t.Cleanup(func() { writePatience = patience })
 	_, config := serving(t, file(t, 800), Options{}, filepath.Join(t.TempDir(), "kubeconfig"))
 	config.NextProtos = []string{"http/1.1"} // a connection each
 	c, err := rest.HTTPClientFor(config)

@@ -378,7 +378,7 @@ func tableOptions(r *http.Request) (*metav1.TableOptions, error) {
 }
 
 // writePatience is how long a client may take for what is written at once.
-const writePatience = 30 * time.Second
+var writePatience = 30 * time.Second
 
 // deadlined gives each write its time: a client that does not read ends its request.
 type deadlined struct {

@@ -153,7 +153,7 @@ func next(t *testing.T, w watch.Interface, want watch.EventType) kruntime.Object
 	var e watch.Event
 	select {
 	case e = <-w.ResultChan():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 	}
 	if e.Type != want {
 		t.Fatalf("got %q, want %s", e.Type, want)

@@ -147,7 +147,7 @@ func (s *session) checkEqual() (objects int) {
 func (s *session) checkEqualOf(r resource) (objects int) {
 	s.t.Helper()
 	var server, held map[string]runtime.Object
-	err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		list, err := s.clients[r.path()].Get().Resource(r.Resource).Do(ctx).Get()
 		if err != nil {
 			return false, err

@@ -76,7 +76,7 @@ func (w *world) control(t *testing.T, path string, opts durable.Options, r group
 	if r.also != "" {
 		namespaces[r.also] = crcache.Config{}
 	}
-	lease, renew, retry := 4*time.Second, 3*time.Second, 500*time.Millisecond
+	lease, renew, retry := 10*time.Second, 8*time.Second, 500*time.Millisecond
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Metrics: server.Options{BindAddress: "0"},
 		Cache: crcache.Options{

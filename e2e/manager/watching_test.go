@@ -84,7 +84,7 @@ var watching = []struct {
 	{name: "makes reads wait until the informer has synced", check: checkReadsWait},
 	{name: "indexes a field without waiting for the server", check: func(t *testing.T, r reader) {
 		open := r.gate.close()
-		soon, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		if err := r.IndexField(soon, r.object(t, pods), "policy", policyOf); err != nil || soon.Err() != nil {
 			t.Errorf("got %v, %v", err, soon.Err())
@@ -119,7 +119,7 @@ func (r reader) informerOf(t *testing.T, kind schema.GroupVersionKind) crcache.I
 
 func (r reader) unsyncedInformer(t *testing.T) crcache.Informer {
 	t.Helper()
-	soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	inf, err := r.GetInformer(soon, r.object(t, pods), crcache.BlockUntilSynced(false))
 	if err != nil {
@@ -281,14 +281,14 @@ func checkRemoved(t *testing.T, r reader) {
 		t.Fatal(err)
 	}
 	second := r.informer(t) // created at once, possibly before the first one has stopped
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(30 * time.Second)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !first.IsStopped() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("the removed informer has not stopped in 5s")
+			t.Fatal("the removed informer has not stopped in 30s")
 		}
 	}
 	if second.IsStopped() {

@@ -33,8 +33,12 @@ func (w *world) testWatches(t *testing.T) {
 	gadgetRVs := w.change(t, "/apis/test.informctl.example/v1/gadgets", "test.informctl.example/v1", "gadgets", gadgetChanges())
 	var all []request
 	add := func(path, query, rv string, forms ...string) {
+		seconds := "10" // for a hundred at once
+		if strings.Contains(query, "allowWatchBookmarks") {
+			seconds = "2" // before the servers send another one, each at its time
+		}
 		for _, form := range forms {
-			all = append(all, request{path: path + "?watch=1&timeoutSeconds=2&resourceVersion=" + rv + query, accept: form})
+			all = append(all, request{path: path + "?watch=1&timeoutSeconds=" + seconds + "&resourceVersion=" + rv + query, accept: form})
 		}
 	}
 	forms := []string{"", asYAML, asProtobuf, protoStream, asTable, partial, protoPartial, partialList, asTable + "," + asJSON, "application/json;stream=watch", asCBOR}
@@ -197,7 +201,7 @@ func (w *world) testLastBookmark(t *testing.T) {
 	for _, path := range []string{pods, ofCustom} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			a, err := w.relay.ask(t.Context(), request{path: path + "?watch=1&allowWatchBookmarks=true&timeoutSeconds=4&resourceVersion=" + w.settle(t, path)})
+			a, err := w.relay.ask(t.Context(), request{path: path + "?watch=1&allowWatchBookmarks=true&timeoutSeconds=10&resourceVersion=" + w.settle(t, path)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,7 +218,7 @@ func (w *world) testWebSocket(t *testing.T, rv string) {
 	for _, query := range []string{"", "&labelSelector=app%3Dwatched"} {
 		var told [2][]string
 		for i, p := range []peer{w.server, w.relay} {
-			told[i] = p.messages(t, pods+"?watch=1&timeoutSeconds=1&resourceVersion="+rv+query)
+			told[i] = p.messages(t, pods+"?watch=1&timeoutSeconds=10&resourceVersion="+rv+query)
 		}
 		if len(told[0]) == 0 || !slices.Equal(told[0], told[1]) {
 			t.Errorf("%s: the server tells\n%q\ninformctl\n%q", query, told[0], told[1])

@@ -248,7 +248,7 @@ func (w *world) settle(t *testing.T, path string) string {
 	t.Helper()
 	newest, count := w.newest(t, path)
 	var last answer
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		a, err := w.relay.ask(ctx, request{path: path + "?resourceVersionMatch=NotOlderThan&resourceVersion=" + newest, accept: partialList})
 		if last = a; err != nil || a.code != http.StatusOK {
 			return false, err

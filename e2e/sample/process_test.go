@@ -95,8 +95,8 @@ func (p *process) terminate() {
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(5 * time.Second):
-		p.t.Fatal("the process did not end in 5 s after SIGTERM")
+	case <-time.After(30 * time.Second): // what a kubelet gives it
+		p.t.Fatal("the process did not end in 30 s after SIGTERM")
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
 		p.t.Fatalf("the process ended with %d after SIGTERM, want 0", code)

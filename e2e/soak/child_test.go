@@ -219,7 +219,7 @@ func (p *process) stop() error {
 // left returns the goroutines and descriptors that did not exist before. It waits for a
 // moment, because a connection can be closed only after its streams have ended.
 func (p *process) left(ctx context.Context, before goleak.Option, filesBefore map[string]int) (out []string) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

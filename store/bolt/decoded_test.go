@@ -228,12 +228,14 @@ func TestReadersShareObjects(t *testing.T) {
 func TestLentObjectsAreForgotten(t *testing.T) {
 	const objects = 30
 	s := kindOf(t, openFile(t), "ConfigMap", objects, 100<<10, store.Options{DecodedBytes: 1})
-	if n := len(store.Indexer(s).List()); n != objects {
+	list := store.Indexer(s).List()
+	if n := len(list); n != objects {
 		t.Fatal(n)
 	}
 	if n := bolt.LentStates(s); n == 0 {
 		t.Error("no object is shared")
 	}
+	runtime.KeepAlive(list)
 	for began := time.Now(); bolt.LentStates(s) > 0; runtime.GC() {
 		if time.Since(began) > time.Minute {
 			t.Fatalf("%d objects are not forgotten", bolt.LentStates(s))

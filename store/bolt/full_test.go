@@ -75,14 +75,21 @@ func (f *fullDisk) limit(on bool) error {
 	return unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)
 }
 
-// flushFails returns an error unless Flush fails because the disk is full.
-func (f *fullDisk) flushFails() error {
-	ctx, cancel := context.WithTimeout(context.TODO(), 300*time.Millisecond)
-	defer cancel()
-	if err := f.s.Flush(ctx); !errors.Is(err, syscall.EFBIG) || !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("Flush on a full disk: %w", err)
+// flushFails returns an error unless Flush fails because the disk is full. The first
+// attempt to write may take longer than a Flush.
+func (f *fullDisk) flushFails() (err error) {
+	for began := time.Now(); time.Since(began) < 30*time.Second; {
+		ctx, cancel := context.WithTimeout(context.TODO(), 300*time.Millisecond)
+		err = f.s.Flush(ctx)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		if errors.Is(err, syscall.EFBIG) {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("Flush on a full disk: %w", err)
 }
 
 func (f *fullDisk) wantState(n int) error {
@@ -169,7 +176,7 @@ func (f *fullDisk) closes() error {
 	if err := f.db.Close(); !errors.Is(err, syscall.EFBIG) {
 		return fmt.Errorf("close database: %w", err)
 	}
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		return fmt.Errorf("closing took %s", took)
 	}
 	return f.wantFile(2)
@@ -413,7 +420,7 @@ func childShrink(args []string) error {
 }
 
 func TestFileShrinks(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := child(t, "shrink", filepath.Join(t.TempDir(), "informers.db"))
 	// SIGQUIT prints where the child hangs.

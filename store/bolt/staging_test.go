@@ -239,7 +239,7 @@ func TestWritesInsideLoops(t *testing.T) {
 	_, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Millisecond})
 	large := script{keys: 1200, pad: 10}
 	applyScript(t, s, large, 1, 1)
-	within(t, "a loop with writes in its body", 30*time.Second, func() {
+	within(t, "a loop with writes in its body", 5*time.Minute, func() {
 		n := 1
 		body := func(i int) {
 			if i%100 == 0 {
@@ -285,7 +285,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		func() error { _ = s.Len(); _ = s.Checkpoint(); return nil },
 		func() error { _, err := store.Indexer(s).IndexKeys("namespace", "ns1"); return err },
 	}
-	within(t, "readers, writer and relist", 60*time.Second, func() {
+	within(t, "readers, writer and relist", 5*time.Minute, func() {
 		var g errgroup.Group
 		done := make(chan struct{})
 		for _, fn := range reads {

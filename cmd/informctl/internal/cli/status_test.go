@@ -53,7 +53,7 @@ func TestStatus(t *testing.T) {
 	late.CaughtUp, late.Behind = false, "the watch replays"
 	late.Start, late.StartReason = "listed", "history was rewound: from 9 to 7"
 	hung := well
-	hung.Time = time.Now().Add(-time.Minute)
+	hung.Time = time.Now().Add(-10 * time.Minute)
 	cut := well
 	cut.LastError = "dial tcp: connection refused"
 	full := well
@@ -65,7 +65,7 @@ func TestStatus(t *testing.T) {
 	}{
 		"well": {well, 0, []string{"pods", "default", "caught up", "42", "1234", "resumed", "17m", "5m", "19m", "77"}},
 		"late": {late, 1, []string{"synced, not caught up", "the watch replays", "listed: history was rewound  "}},
-		"hung": {hung, 1, []string{"caught up", "not seen for 60s"}},
+		"hung": {hung, 1, []string{"caught up", "not seen for 10m"}},
 		"cut":  {cut, 1, []string{"disconnected", "17m", "connection refused"}},
 		"full": {full, 1, []string{"no space left on device"}},
 	} {

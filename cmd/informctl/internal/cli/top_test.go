@@ -73,6 +73,9 @@ func newLive(t *testing.T) *live {
 		}()
 		l.informers = append(l.informers, inf)
 	}
+	for _, inf := range l.informers {
+		<-inf.HasSyncedChecker().Done()
+	}
 	return l
 }
 
