@@ -46,6 +46,8 @@ func TestFindings(t *testing.T) {
 		"H5 a publisher that hears nothing":              testStale,
 		"H6 no way back in time":                         testBack,
 		"H7 both were restored":                          testBothRestored,
+		"both were restored, and passed the follower":    testBothPassed,
+		"rows that were lost and written again":          testLostRows,
 		"H8 fields that nobody knows":                    testUnknownFields,
 		"H9 names that are long or odd":                  testOddNames,
 		"H10 connections and roles":                      testRoles,
@@ -406,7 +408,8 @@ func testBothRestored(sc *scene) {
 	defer func(d time.Duration) { rewoundAfter = d }(rewoundAfter)
 	rewoundAfter = 0
 	sc.list(1000, object("a", 900))
-	lw := sc.follower(FollowOptions{Held: func() string { return "1500" }})
+	held := "1500"
+	lw := sc.follower(FollowOptions{Held: func() string { return held }})
 	if _, err := sc.watch(lw, 1500); !apierrors.IsTimeout(err) {
 		sc.Errorf("a watch from 1500 is answered with %v, want a 504", err)
 	}
@@ -421,6 +424,79 @@ func testBothRestored(sc *scene) {
 	}
 	if _, rv, err := sc.listed(lw, metav1.ListOptions{}); err != nil || rv != "1020" {
 		sc.Errorf("the list after it is of %s, %v", rv, err)
+	}
+	held = "1020"
+	sc.push(cache.Added, object("b", 1100))
+	if got, err := sc.watch(lw, 1020); err != nil || len(got) == 0 {
+		sc.Errorf("a watch from the list: %v, %v", got, err)
+	}
+	held = "1100"
+	sc.exec("DELETE FROM informctl.change WHERE rv = 1100")
+	if _, _, err := sc.listed(lw, metav1.ListOptions{}); !apierrors.IsTimeout(err) {
+		sc.Errorf("a list of a database that has gone back before 1100 is answered with %v, want a 504", err)
+	}
+}
+
+// testBothPassed checks a follower that comes back when the database and the API server
+// have both gone back and have reached its resource version again, with another object.
+func testBothPassed(sc *scene) {
+	for _, relisted := range []bool{false, true} {
+		sc := newScene(sc.T, sc.dsn)
+		sc.list(1000, object("a", 900))
+		lw := sc.follower(FollowOptions{})
+		w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "1000"})
+		if err != nil {
+			sc.Fatal(err)
+		}
+		sc.push(cache.Added, object("b", 1010))
+		if got := sc.read(w.(*watcher)); len(got) != 1 {
+			sc.Fatalf("the watch has sent %v", got)
+		}
+		sc.exec("DELETE FROM informctl.change WHERE rv = 1010")
+		sc.exec("DELETE FROM informctl.object WHERE rv = 1010")
+		sc.w, sc.s = sc.publisher("second")
+		if relisted {
+			sc.list(1005)
+		}
+		sc.push(cache.Added, object("c", 1010))
+		if _, err := sc.watch(lw, 1010); !apierrors.IsResourceExpired(err) {
+			sc.Errorf("with a list of the API server since (%v), a watch from 1010 is answered with %v", relisted, err)
+		}
+		if _, rv, err := sc.listed(lw, metav1.ListOptions{}); err != nil || rv != "1010" {
+			sc.Errorf("the list after it is of %s, %v", rv, err)
+		}
+		if _, err := sc.watch(lw, 1010); err != nil {
+			sc.Errorf("a watch from the list is answered with %v", err)
+		}
+	}
+}
+
+// testLostRows checks that a follower goes on without a list when the publisher has
+// written again what a failover has lost, also if it has listed before.
+func testLostRows(sc *scene) {
+	sc.list(1000, object("a", 900))
+	lw := sc.follower(FollowOptions{})
+	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "1000", AllowWatchBookmarks: true})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	sc.list(1050, object("a", 900), object("b", 1040))
+	sc.push(cache.Added, object("c", 1100))
+	sc.mark(1200)
+	if got := sc.read(w.(*watcher)); len(got) != 5 {
+		sc.Fatalf("the watch has sent %v", got)
+	}
+	for _, lost := range []int{1200, 1100} {
+		sc.exec("DELETE FROM informctl.change WHERE rv >= $1", lost)
+		sc.exec("DELETE FROM informctl.object WHERE rv >= $1", lost)
+		sc.w, sc.s = sc.publisher("second")
+		if lost == 1100 {
+			sc.push(cache.Added, object("c", 1100))
+		}
+		sc.mark(1200)
+		if got, err := sc.watch(lw, 1200); err != nil || len(got) != 0 {
+			sc.Errorf("after what was lost from %d on was written again, a watch from 1200 is answered with %v, %v", lost, got, err)
+		}
 	}
 }
 
@@ -948,14 +1024,14 @@ func testListOfDropped(sc *scene) {
 	for one[int](sc, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0 {
 		<-time.After(time.Millisecond)
 	}
-	list, err := lw.list(sc.Context(), s.id, from, metav1.ListOptions{})
+	list, err := lw.list(sc.Context(), s, from, metav1.ListOptions{})
 	if err != nil || len(list.(*metainternalversion.List).Items) != 1 {
 		sc.Errorf("a list while the log is deleted: %v, %v, want the object", list, err)
 	}
 	if err := errors.Join(tx.Rollback(sc.Context()), <-dropped); err != nil {
 		sc.Fatal(err)
 	}
-	if _, err := lw.list(sc.Context(), s.id, from, metav1.ListOptions{}); !errors.Is(err, errGone) {
+	if _, err := lw.list(sc.Context(), s, from, metav1.ListOptions{}); !errors.Is(err, errGone) {
 		sc.Errorf("a list of what was dropped: %v", err)
 	}
 }

@@ -51,7 +51,7 @@ type ListerWatcher struct {
 	refused  time.Time  // since when it is behind, by its clock; zero if it is not
 	behind   anchor     // the last row when it was first found behind
 	forgiven int64      // high and Held up to here are of a history that is no more
-	recent   []anchor   // rows that were delivered last
+	recent   []receipt  // rows that were delivered last
 	direct   bool
 	switched chan struct{} // is closed when direct changes
 }
@@ -104,25 +104,67 @@ type state struct {
 	last  anchor
 	place anchor // the mark before a watch; zero if there is none
 	known bool   // the log has the row that was delivered with that resource version
+	// newest is the last change up to that resource version, zero if the log has none;
+	// not read if the row is known. oldest is the resource version that the log begins at.
+	newest change
+	oldest int64
+}
+
+// change identifies a change of an object.
+type change struct {
+	rv  int64
+	key string
+}
+
+// receipt is a row that the informer has received, and the last change up to it; nil if
+// that is not known.
+type receipt struct {
+	anchor
+	newest *change
 }
 
 // maxRecent is how many rows a ListerWatcher remembers.
 const maxRecent = 256
 
 // delivered notes a row that the informer has received.
-func (l *ListerWatcher) delivered(a anchor) {
+func (l *ListerWatcher) delivered(r receipt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.high = max(l.high, a.rv)
+	l.high = max(l.high, r.rv)
 	// Of rows with the same resource version the first one: who comes back with it may
 	// not have received the others.
-	if n := len(l.recent); n > 0 && l.recent[n-1].rv == a.rv {
+	if n := len(l.recent); n > 0 && l.recent[n-1].rv == r.rv {
 		return
 	}
 	if len(l.recent) >= maxRecent {
 		l.recent = append(l.recent[:0], l.recent[maxRecent/2:]...)
 	}
-	l.recent = append(l.recent, a)
+	l.recent = append(l.recent, r)
+}
+
+// listed notes that the informer has received a whole list.
+func (l *ListerWatcher) listed(r receipt) {
+	l.forget()
+	l.delivered(r)
+}
+
+// forget forgets the rows that were delivered: they are not of the present log.
+func (l *ListerWatcher) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.recent = nil
+}
+
+// isLost reports whether a row was lost with a history that is no more. A log that has
+// lost it in a failover has its changes again as soon as the publisher has written them;
+// one in which the last change before it is another one is of an API server that was
+// restored, too.
+func (r receipt) isLost(s state) bool {
+	if r.newest == nil || *r.newest == s.newest {
+		return false
+	}
+	wasTrimmed := s.newest.rv == 0 && r.newest.rv <= s.oldest
+	return !wasTrimmed
 }
 
 // reached notes a resource version that the API server has answered with: the database
@@ -139,7 +181,7 @@ func (l *ListerWatcher) reached(rv string) {
 
 // known returns the row with a resource version that was delivered last, zero if it is
 // not remembered.
-func (l *ListerWatcher) known(rv int64) anchor {
+func (l *ListerWatcher) known(rv int64) receipt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := len(l.recent) - 1; i >= 0; i-- {
@@ -147,7 +189,7 @@ func (l *ListerWatcher) known(rv int64) anchor {
 			return l.recent[i]
 		}
 	}
-	return anchor{}
+	return receipt{}
 }
 
 // read reads the state, and the place of a watch from rv; 0 if there is none. known is
@@ -165,6 +207,7 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 	var problem string
 	var now time.Time
 	var at *time.Time
+	var key []byte
 	var v int
 	where, id := "s.uid = $1", l.scope.ID()
 	if l.scope.Cluster == "" {
@@ -172,15 +215,20 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 		where, id = l.anyCluster()
 	}
 	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT v.version, s.id, s.complete, s.above, coalesce(l.seq, 0), coalesce(l.rv, 0), coalesce(l.tx, 0), coalesce(l.caught, false), l.at,
-			coalesce(p.seq, 0), coalesce(p.rv, 0), coalesce(p.tx, 0), EXISTS (SELECT FROM informctl.change WHERE scope = s.id AND seq = $3 AND tx = $4),
+			coalesce(p.seq, 0), coalesce(p.rv, 0), coalesce(p.tx, 0), k.there,
 			least(extract(epoch FROM clock_timestamp()) - extract(epoch FROM le.heard), 1e9)::float8, s.id = ANY (le.silent), clock_timestamp(),
-			s.problem, s.holder <> le.holder, coalesce(extract(epoch FROM clock_timestamp() - l.at), 0)::float8
+			s.problem, s.holder <> le.holder, coalesce(extract(epoch FROM clock_timestamp() - l.at), 0)::float8,
+			coalesce(n.rv, 0), coalesce(n.key, ''),
+			CASE WHEN $3 = 0 OR k.there THEN 0 ELSE coalesce((SELECT rv FROM informctl.change WHERE scope = s.id ORDER BY seq LIMIT 1), 0) END
 		FROM informctl.scope s CROSS JOIN informctl.version v JOIN informctl.lease le ON le.grp = s.grp
+		CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM informctl.change WHERE scope = s.id AND seq = $3 AND tx = $4) AS there) k
 		LEFT JOIN LATERAL (SELECT seq, rv, tx, caught, at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
 		LEFT JOIN LATERAL (SELECT seq, rv, tx FROM informctl.change WHERE scope = s.id AND kind = 'B' AND rv <= $2 AND seq > s.since ORDER BY rv DESC, seq DESC LIMIT 1) p ON true
+		LEFT JOIN LATERAL (SELECT rv, key FROM informctl.change WHERE scope = s.id AND key IS NOT NULL AND seq > s.since AND ($2 = 0 OR rv <= $2) ORDER BY seq DESC LIMIT 1) n
+			ON $2 = 0 OR $3 <> 0 AND NOT k.there
 		WHERE `+where+` LIMIT 2`), id, rv, known.seq, known.tx)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.last.seq, &s.last.rv, &s.last.tx, &caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &now, &problem, &isForeign, &markAge}, func() error { return nil })
+		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.last.seq, &s.last.rv, &s.last.tx, &caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &now, &problem, &isForeign, &markAge, &s.newest.rv, &key, &s.oldest}, func() error { return nil })
 	}
 	switch {
 	case err != nil:
@@ -200,6 +248,7 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 	case silent || age > l.opts.MaxStale.Seconds():
 		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("the publisher of %s has not heard of the API server for longer than %s", l.scope.Resource, l.opts.MaxStale))
 	}
+	s.newest.key = string(key)
 	return s, l.checkHeld(s, caught, *at, now)
 }
 
@@ -223,6 +272,9 @@ func (l *ListerWatcher) checkHeld(s state, caught bool, at, now time.Time) error
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.high > 0 && stored <= l.high { // it has what is behind what was forgiven
+		l.forgiven = 0
+	}
 	held := max(stored, l.high)
 	if held <= s.last.rv || held <= s.above || held <= l.forgiven {
 		l.refused = time.Time{}

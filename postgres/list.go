@@ -59,7 +59,7 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOpt
 	} else if min > s.last.rv {
 		return nil, tooLarge(min, s.last.rv)
 	}
-	return l.list(ctx, s.id, from, opts)
+	return l.list(ctx, s, from, opts)
 }
 
 // checkSelectors refuses what is not selected here: a scope is published whole.
@@ -90,7 +90,7 @@ func parseToken(text string) (t token, err error) {
 }
 
 // list is one statement, so that its objects and its resource version are of one moment.
-func (l *ListerWatcher) list(ctx context.Context, id int64, from token, opts metav1.ListOptions) (runtime.Object, error) {
+func (l *ListerWatcher) list(ctx context.Context, s state, from token, opts metav1.ListOptions) (runtime.Object, error) {
 	limit, text := int64(-1), "ALL"
 	if opts.Limit > 0 {
 		limit = opts.Limit
@@ -98,7 +98,7 @@ func (l *ListerWatcher) list(ctx context.Context, id int64, from token, opts met
 	}
 	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT l.seq, l.rv, l.tx, o.key, o.form, o.data
 		FROM (SELECT seq, rv, tx FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1) l
-		LEFT JOIN LATERAL (SELECT key, form, data FROM informctl.object WHERE scope = $1 AND key > $2 ORDER BY key LIMIT `+text+`) o ON true`), id, append([]byte{}, from.Key...))
+		LEFT JOIN LATERAL (SELECT key, form, data FROM informctl.object WHERE scope = $1 AND key > $2 ORDER BY key LIMIT `+text+`) o ON true`), s.id, append([]byte{}, from.Key...))
 	if err != nil {
 		return nil, l.unavailable(ctx, "list", err)
 	}
@@ -143,8 +143,16 @@ func (l *ListerWatcher) list(ctx context.Context, id int64, from token, opts met
 		out.Continue = base64.RawURLEncoding.EncodeToString(b)
 	}
 	// One object tells a caller where the database is, and is no state that it has.
-	if limit != 1 {
-		l.delivered(at)
+	r := receipt{anchor: at}
+	if at == s.last {
+		r.newest = &s.newest
+	}
+	switch {
+	case limit == 1:
+	case more:
+		l.delivered(r)
+	default:
+		l.listed(r)
 	}
 	return out, nil
 }

@@ -450,9 +450,7 @@ func (f *follower) step(all bool) bool {
 	}
 	initial := f.rv == 0
 	max := rapid.IntRange(1, 20).Draw(m.t, "reads")
-	var end anchor
-	_ = m.admin.pool.QueryRow(ctx, m.admin.sql("SELECT seq, tx FROM informctl.change ORDER BY seq DESC LIMIT 1")).Scan(&end.seq, &end.tx)
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for all || max > 0 {
 		select {
 		case e, ok := <-f.w.out:
@@ -483,6 +481,8 @@ func (f *follower) step(all bool) bool {
 				f.to(obj.ResourceVersion)
 			}
 		case <-time.After(2 * time.Millisecond):
+			var end anchor
+			_ = m.admin.pool.QueryRow(ctx, m.admin.sql("SELECT seq, tx FROM informctl.change ORDER BY seq DESC LIMIT 1")).Scan(&end.seq, &end.tx)
 			f.db.hub.mu.Lock()
 			isIdle := f.w.waiter.last.seq == end.seq && f.w.waiter.last.tx == end.tx
 			f.db.hub.mu.Unlock()
@@ -490,7 +490,7 @@ func (f *follower) step(all bool) bool {
 				return !f.w.skipping
 			}
 		case <-deadline:
-			m.fatalf("%s: neither events nor an end: pos %+v, log ends at %+v", f.name, f.w.pos, end)
+			m.fatalf("%s: neither events nor an end: pos %+v", f.name, f.w.pos)
 		}
 	}
 	if initial || rapid.Bool().Draw(m.t, "breaks") {
@@ -635,8 +635,11 @@ func (m *model) rewind(to int64) {
 	}
 	m.saved = false // the publisher of a database that goes back probes, too
 	for _, f := range m.followers {
-		if f.rv > last {
-			f.stop()
+		f.stop() // its watch may have read more than it has taken
+		f.lw.mu.Lock()
+		high := f.lw.high
+		f.lw.mu.Unlock()
+		if max(f.rv, high) > last {
 			f.rv, f.has = 0, content{}
 		}
 	}
@@ -646,10 +649,17 @@ var modelTables = []string{"lease", "scope", "object", "change", "staging"}
 
 // save and goBack play an asynchronous failover to a server that lacks the last commits.
 func (m *model) save() {
-	for _, table := range modelTables {
-		saved := pgx.Identifier{m.schema, "saved_" + table}.Sanitize()
-		m.exec("DROP TABLE IF EXISTS " + saved)
-		m.exec("CREATE TABLE " + saved + " AS SELECT * FROM informctl." + table)
+	err := pgx.BeginTxFunc(m.t.Context(), m.admin.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		for _, table := range modelTables {
+			saved := pgx.Identifier{m.schema, "saved_" + table}.Sanitize()
+			if _, err := tx.Exec(m.t.Context(), m.admin.sql("DROP TABLE IF EXISTS "+saved+"; CREATE TABLE "+saved+" AS SELECT * FROM informctl."+table)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		m.fatalf("save: %v", err)
 	}
 	m.saved = true
 }
@@ -760,6 +770,7 @@ func (m *model) publishStep(p *player) {
 	p.deliver()
 	if p.ctx.Err() != nil && p.runs {
 		p.ended("killed", context.Cause(p.ctx))
+		m.exec("SELECT FROM informctl.scope FOR UPDATE") // what it has sent is committed, or never
 	}
 	p.f.left.Store(-1)
 }

@@ -46,7 +46,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	}
 	isList := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	known := l.known(from)
-	s, err := l.read(ctx, from, known)
+	s, err := l.read(ctx, from, known.anchor)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,13 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 		return nil, tooLarge(from, s.last.rv)
 	case isList || from == 0:
 		w.pos, w.initial = s.last, true
+		if from == 0 {
+			w.newest = &s.newest
+		}
 	case s.known:
-		w.pos = known
+		w.pos, w.newest = known.anchor, known.newest
+	case known.isLost(s):
+		return nil, expired(from)
 	case from > s.last.rv && l.isOfFormer(from):
 		return nil, expired(from)
 	case from > s.last.rv:
@@ -69,6 +74,10 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 		return nil, expired(from)
 	default:
 		w.pos, w.skipping = s.place, s.place.rv < from
+	}
+	if known.seq != 0 && !s.known && !w.initial {
+		w.newest = known.newest
+		l.forget()
 	}
 	timeout := time.Hour
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
@@ -121,7 +130,8 @@ func (l *ListerWatcher) endWith(w watch.Interface, switched <-chan struct{}) wat
 type watcher struct {
 	l           *ListerWatcher
 	id          int64
-	pos         anchor // the last row that was read
+	pos         anchor  // the last row that was read
+	newest      *change // the last change up to pos; nil if it is not known
 	from        int64
 	initial     bool
 	endsInitial bool // a bookmark says where the initial events end
@@ -250,6 +260,7 @@ func (w *watcher) sendObjects(ctx context.Context) error {
 type logRow struct {
 	anchor
 	kind kind
+	key  []byte
 	form *int16
 	data []byte
 }
@@ -307,9 +318,9 @@ func (w *watcher) page(ctx context.Context) (items []logRow, above, last int64, 
 	defer cancel()
 	// The sizes of the rows are read without the rows.
 	rows, err := w.l.db.pool.Query(ctx, w.l.db.sql(`SELECT s.above, coalesce((SELECT seq FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1), 0),
-			coalesce(c.seq, 0), c.rv, c.tx, c.kind, c.form, c.data
+			coalesce(c.seq, 0), c.rv, c.tx, c.kind, c.key, c.form, c.data
 		FROM informctl.scope s LEFT JOIN LATERAL (
-			SELECT t.seq, t.rv, t.tx, t.kind, t.form, t.data, t.bytes - first_value(t.bytes) OVER (ORDER BY t.seq) - coalesce(octet_length(t.data), 0) AS before
+			SELECT t.seq, t.rv, t.tx, t.kind, t.key, t.form, t.data, t.bytes - first_value(t.bytes) OVER (ORDER BY t.seq) - coalesce(octet_length(t.data), 0) AS before
 			FROM (SELECT * FROM informctl.change WHERE scope = s.id AND seq >= $2 ORDER BY seq LIMIT $3) t
 		) c ON c.before < $4 WHERE s.id = $1 ORDER BY c.seq`), w.id, w.pos.seq, pageRows+1, pageBytes)
 	if err != nil {
@@ -318,12 +329,12 @@ func (w *watcher) page(ctx context.Context) (items []logRow, above, last int64, 
 	var rv, tx *int64
 	var k *string
 	var it logRow
-	_, err = pgx.ForEachRow(rows, []any{&above, &last, &it.seq, &rv, &tx, &k, &it.form, &it.data}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&above, &last, &it.seq, &rv, &tx, &k, &it.key, &it.form, &it.data}, func() error {
 		if k != nil {
 			it.rv, it.tx, it.kind = *rv, *tx, kind(*k)
 			items = append(items, it)
 		}
-		it.form, it.data = nil, nil
+		it.key, it.form, it.data = nil, nil, nil
 		return nil
 	})
 	if err != nil {
@@ -334,11 +345,14 @@ func (w *watcher) page(ctx context.Context) (items []logRow, above, last int64, 
 
 // sendRow sends a row, unless the caller has it.
 func (w *watcher) sendRow(ctx context.Context, it *logRow) bool {
+	if it.key != nil {
+		w.newest = &change{it.rv, string(it.key)}
+	}
 	if w.skipping {
 		w.skipping = it.rv < w.from || it.rv == w.from && it.kind != mark
 		if it.rv <= w.from {
 			if !w.skipping {
-				w.l.delivered(it.anchor)
+				w.l.delivered(receipt{it.anchor, w.newest})
 			}
 			return true
 		}
@@ -362,7 +376,7 @@ func (w *watcher) sendRow(ctx context.Context, it *logRow) bool {
 	if !w.send(ctx, t, obj) {
 		return false
 	}
-	w.l.delivered(it.anchor)
+	w.l.delivered(receipt{it.anchor, w.newest})
 	return true
 }
 
@@ -392,7 +406,7 @@ func (w *watcher) sendMark(ctx context.Context) bool {
 	if w.bookmarks && !w.sendBookmark(ctx, false) {
 		return false
 	}
-	w.l.delivered(w.pos)
+	w.l.delivered(receipt{w.pos, w.newest})
 	return true
 }
 
@@ -409,7 +423,11 @@ func (w *watcher) sendBookmark(ctx context.Context, endsInitial bool) bool {
 	if !w.send(ctx, watch.Bookmark, obj) {
 		return false
 	}
-	w.l.delivered(w.pos)
+	if endsInitial {
+		w.l.listed(receipt{w.pos, w.newest})
+	} else {
+		w.l.delivered(receipt{w.pos, w.newest})
+	}
 	return true
 }
 
