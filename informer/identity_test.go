@@ -68,6 +68,10 @@ func (a *address) RoundTrip(r *http.Request) (*http.Response, error) {
 		AllowWatchBookmarks: query.Get("allowWatchBookmarks") == "true",
 	}
 	opts.Limit, _ = strconv.ParseInt(query.Get("limit"), 10, 64)
+	if query.Get("sendInitialEvents") == "true" {
+		yes := true
+		opts.SendInitialEvents, opts.ResourceVersionMatch = &yes, metav1.ResourceVersionMatch(query.Get("resourceVersionMatch"))
+	}
 	if query.Get("watch") == "" {
 		return respond(server.ListWithContext(r.Context(), opts))
 	}
@@ -139,10 +143,18 @@ func (w *world) runFactory(a *address, opts informer.FactoryOptions, lines *[]st
 
 // runClient runs an informer of a Factory that lists with a client. It logs to lines.
 func (r *run) runClient(factory *informer.Factory, client kubernetes.Interface, lines *[]string) {
+	r.w.Helper()
+	r.runListWatch(factory, withoutStreams{configMapsOf(client)}, lines)
+}
+
+func configMapsOf(client kubernetes.Interface) *cache.ListWatch {
+	return cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+}
+
+func (r *run) runListWatch(factory *informer.Factory, lw cache.ListerWatcher, lines *[]string) {
 	w := r.w
 	w.Helper()
-	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
-	r.inf = factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
+	r.inf = factory.NewInformer(lw, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
 	if err := r.inf.SetWatchErrorHandlerWithContext(r.hear); err != nil {
 		w.Fatal(err)
 	}

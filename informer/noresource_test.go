@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
@@ -370,4 +373,72 @@ func TestNoCoreGroup(t *testing.T) {
 		}
 		r.end()
 	})
+}
+
+// TestNoResourceOfFactory checks that a Factory's informer asks which versions the server
+// serves before it takes the objects for deleted, also one that holds them in memory.
+func TestNoResourceOfFactory(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers map[string]runtime.Object // by path; the others are not found
+		want    []string
+	}{
+		"in no version": {
+			answers: map[string]runtime.Object{"/api": &metav1.APIVersions{Versions: []string{"v1"}}, "/api/v1": &metav1.APIResourceList{}},
+			want:    []string{"delete tombstone a@2=1"},
+		},
+		"in another version": {
+			answers: map[string]runtime.Object{
+				"/api": &metav1.APIVersions{Versions: []string{"v1", "v2"}}, "/api/v1": &metav1.APIResourceList{},
+				"/api/v2": &metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "configmaps"}}},
+			},
+		},
+		"of a proxy": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				a := &address{}
+				a.set(w.server, "one", nil)
+				w.put("a", "1")
+				var gone atomic.Bool
+				var lines []string
+				cfg := &rest.Config{Host: "http://api.example", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+					if !gone.Load() || c.answers != nil && strings.HasSuffix(r.URL.Path, "/kube-system") {
+						return a.RoundTrip(r)
+					}
+					if obj := c.answers[r.URL.Path]; obj != nil {
+						return respond(obj, nil)
+					}
+					return &http.Response{
+						StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain"}},
+						Body: io.NopCloser(strings.NewReader("404 page not found\n")), Request: r,
+					}, nil
+				})}
+				r, inMemory := &run{w: w, done: make(chan struct{}), db: w.open()}, &run{w: w, done: make(chan struct{})}
+				factory, err := informer.NewFactory(r.db, cfg, informer.FactoryOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				client, err := kubernetes.NewForConfig(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.runClient(factory, client, &lines)
+				r.sync()
+				inMemory.runListWatch(factory, configMapsOf(client), &lines) // the scope is in use
+				inMemory.sync()
+				logs := []*log{{}, {}}
+				handle(w, logs[0])(r.inf)
+				handle(w, logs[1])(inMemory.inf)
+				waitFor(time.Minute)
+				gone.Store(true)
+				w.server.CloseWatches()
+				waitFor(20 * time.Minute)
+				for i, l := range logs {
+					w.wantUnordered(fmt.Sprint("informer ", i), l, append([]string{"initial a@2=1"}, c.want...))
+				}
+				inMemory.end()
+				r.end()
+			})
+		})
+	}
 }

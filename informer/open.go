@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -53,7 +54,10 @@ func (o *opener) inMemory(scope store.Scope, indexers cache.Indexers) (store.Sto
 type found struct {
 	scope    store.Scope
 	verifier *cluster.Verifier // nil if the caller has named the cluster
-	err      error             // why the scope is not known; scope is then the caller's
+	// gone returns an error unless the server serves the resource in no version; nil if
+	// nobody can be asked.
+	gone func(context.Context) error
+	err  error // why the scope is not known; scope is then the caller's
 	// group shares the budget of decoded objects, if it is not nil.
 	group any
 	open  func(context.Context, store.Scope, store.Options) (store.Store, error)
@@ -69,7 +73,11 @@ func (o *opener) find(ctx context.Context, f *cluster.Finder, lw cache.ListerWat
 	if err != nil {
 		return found{scope: own, err: err}
 	}
-	return found{scope: scope, verifier: cluster.NewVerifier(client, lw, scope.Cluster)}
+	resource := schema.ParseGroupResource(scope.Resource)
+	return found{
+		scope: scope, verifier: cluster.NewVerifier(client, lw, scope.Cluster),
+		gone: func(ctx context.Context) error { return client.ConfirmGone(ctx, lw, resource) },
+	}
 }
 
 // waits reports an error because of which the informer waits for its scope.

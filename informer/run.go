@@ -41,7 +41,7 @@ func (r run) run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, logger)
 	r.content.opening.Lock() // AddIndexers waits until the store is opened
 	opened := r.opener.open(ctx, f, r.transform, r.content.present().Indexers())
-	pipeline := r.start(ctx, opened, f.verifier)
+	pipeline := r.start(ctx, opened, f)
 	r.content.opening.Unlock()
 	id := ""
 	if r.opener.isPersistent() {
@@ -111,8 +111,8 @@ func (r run) release() {
 }
 
 // start makes the opened store the informer's and starts the handlers.
-func (r run) start(ctx context.Context, opened store.Store, verifier *cluster.Verifier) *ingest.Pipeline {
-	pipeline, warm := r.install(ctx, opened, verifier)
+func (r run) start(ctx context.Context, opened store.Store, f found) *ingest.Pipeline {
+	pipeline, warm := r.install(ctx, opened, f)
 	r.rememberRV(opened.Checkpoint().RV)
 	known, err := r.hub.Open(opened, warm)
 	pipeline.Open(known, err)
@@ -124,7 +124,8 @@ func (r run) start(ctx context.Context, opened store.Store, verifier *cluster.Ve
 
 // install makes the opened store the informer's and reports whether it holds a whole
 // list.
-func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.Verifier) (p *ingest.Pipeline, warm bool) {
+func (r run) install(ctx context.Context, opened store.Store, f found) (p *ingest.Pipeline, warm bool) {
+	verifier := f.verifier
 	if !r.opener.isPersistent() {
 		verifier = nil // nothing of another cluster is stored
 	}
@@ -133,7 +134,7 @@ func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.
 	p = ingest.New(ingest.Options{
 		Store: opened, Hub: r.hub, State: r.state,
 		ListerWatcher: r.lw, Scope: r.scope, Kind: r.expectedKind(), Codec: r.codec, Example: r.example,
-		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: verifier,
+		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: verifier, Gone: f.gone,
 		NoProbe: r.opts.NoProbe, NotifyUnchanged: r.opts.NotifyUnchanged,
 		Metrics: r.metrics, OnError: r.onError, Applied: r.rememberRV,
 		Rewound:      func(ctx context.Context) { r.history().Found(ctx, p) },

@@ -162,15 +162,21 @@ func (t *Client) isRefused(cluster, remembered string) bool {
 // identify identifies the cluster with the credentials of a request that has reached the
 // transport.
 func (t *Client) identify(ctx context.Context, r *http.Request, isRefusal func(error) bool) (string, error) {
-	client, err := kubernetes.NewForConfig(&rest.Config{
-		Host:      (&url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: t.f.basePath()}).String(),
-		Transport: sentLike{r, t.next},
-		QPS:       -1,
-	})
+	client, err := t.clientset(r)
 	if err != nil {
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
 	return identify(ctx, client, t.f.cfg, isRefusal)
+}
+
+// clientset returns a client of the server and with the credentials of a request that has
+// reached the transport.
+func (t *Client) clientset(r *http.Request) (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(&rest.Config{
+		Host:      (&url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: t.f.basePath()}).String(),
+		Transport: sentLike{r, t.next},
+		QPS:       -1,
+	})
 }
 
 // sentLike sends requests with the headers of another one, for example its credentials.

@@ -36,7 +36,10 @@ type Options struct {
 	Transform     cache.TransformFunc // nil: objects are stored as they are
 	Strip         bool                // Transform removes managedFields, nothing else
 	// Verifier asks the server for its cluster. nil: it is not asked.
-	Verifier        *cluster.Verifier
+	Verifier *cluster.Verifier
+	// Gone returns an error unless the server serves the resource in no version. nil: it is
+	// not asked.
+	Gone            func(context.Context) error
 	NoProbe         bool // see reflector.Options.NoProbe
 	NotifyUnchanged bool // resync all handlers after a list
 	Metrics         *Metrics

@@ -111,8 +111,10 @@ func (p *Pipeline) noteCurrent(ctx context.Context) {
 // Relist implements reflector.Sink. From here until the list is applied, the stored
 // checkpoint has no RV, so a process that starts meanwhile lists again.
 func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
-	if reason == reflector.NoResource && !p.isIdentified() {
-		return nil, errUnidentified // it may be that no API server answers at all
+	if reason == reflector.NoResource {
+		if err := p.confirmGone(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.queue.Idle(ctx); err != nil {
 		return nil, err
@@ -171,6 +173,18 @@ func (p *Pipeline) invalidate(ctx context.Context, reason string) error {
 
 // errUnidentified refuses to believe that a resource is gone.
 var errUnidentified = errors.New("the server does not serve the resource, and does not identify its cluster")
+
+// confirmGone returns an error if the resource may exist, although the server does not
+// serve it: it may be another server, or serve the resource in another version.
+func (p *Pipeline) confirmGone(ctx context.Context) error {
+	if !p.isIdentified() {
+		return errUnidentified // it may be that no API server answers at all
+	}
+	if p.opts.Gone == nil {
+		return nil
+	}
+	return p.opts.Gone(ctx)
+}
 
 // isIdentified reports whether the server last identified itself as the right cluster, as
 // far as it was asked.
