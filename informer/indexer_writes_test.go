@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,4 +160,56 @@ func TestWrittenBeforeListed(t *testing.T) {
 		w.sameAsServer(r.inf.GetStore().List())
 		r.end()
 	})
+}
+
+// TestWrittenThenListed writes through the indexer what the watch would have brought, but
+// a list brings it: it finds it as it is stored, and handlers are told.
+func TestWrittenThenListed(t *testing.T) {
+	for name, test := range map[string]struct {
+		name string
+		drop bool
+		want string
+	}{
+		"a change":   {name: "a", want: "update a@3=2 a@3=2"},
+		"an object":  {name: "n", want: "add n@3=2"},
+		"a deletion": {name: "a", drop: true, want: "delete tombstone a@="},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.put("a", "1") // 2
+				l := &log{}
+				r := w.run(informer.Options{}, handle(w, l)).sync()
+				l.take()
+				w.server.Slow(time.Second)
+				var err error
+				if test.drop {
+					w.drop(test.name)
+					err = r.inf.GetIndexer().Delete(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: test.name}})
+				} else {
+					w.put(test.name, "2")
+					list, listErr := w.server.ListWithContext(t.Context(), metav1.ListOptions{})
+					if listErr != nil {
+						t.Fatal(listErr)
+					}
+					items := list.(*corev1.ConfigMapList).Items
+					i := slices.IndexFunc(items, func(m corev1.ConfigMap) bool { return m.Name == test.name })
+					err = r.inf.GetIndexer().Update(&items[i])
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := w.server.Compact(w.server.RV()); err != nil {
+					t.Fatal(err)
+				}
+				w.server.CloseWatches()
+				w.server.Slow(0)
+				waitFor(time.Minute)
+				if told := l.take(); len(told) != 1 || told[0] != test.want {
+					t.Errorf("handlers were told %q, want %q", told, test.want)
+				}
+				w.sameAsServer(r.inf.GetStore().List())
+				r.end()
+			})
+		})
+	}
 }

@@ -181,6 +181,7 @@ type List struct {
 	listing  listing
 	rejected map[string]error
 	written  sets.Set[string]
+	ahead    sets.Set[string]
 	missing  error
 	stored   bool // in part at least
 }
@@ -197,8 +198,9 @@ func (s *State) Rewind() {
 func (s *State) Begin() *List {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := &List{s: s, listing: s.listing, rejected: s.hold.rejected, written: s.hold.written, missing: s.hold.missing}
+	l := &List{s: s, listing: s.listing, rejected: s.hold.rejected, written: s.hold.written, ahead: s.ahead, missing: s.hold.missing}
 	s.hold.rejected, s.hold.written, s.hold.missing = map[string]error{}, sets.New[string](), nil
+	s.ahead = sets.New[string]()
 	s.listing.runs = true
 	return l
 }
@@ -209,8 +211,17 @@ func (l *List) Stored(b store.Batch) {
 	for _, c := range b.Changes {
 		delete(l.rejected, c.Key)
 		l.written.Delete(c.Key)
+		l.ahead.Delete(c.Key)
+	}
+	if b.Loaded { // handlers are told everything
+		l.written.Clear()
+		l.ahead.Clear()
 	}
 }
+
+// Untold returns the keys, in order, that the program has written before the list, and
+// that the list has found as they were written: no handler has been told.
+func (l *List) Untold() []string { return sets.List(l.written.Union(l.ahead)) }
 
 // Break notes that the list has ended before it was whole.
 func (l *List) Break() {
@@ -222,6 +233,7 @@ func (l *List) Break() {
 	}
 	maps.Copy(s.hold.rejected, l.rejected)
 	maps.Copy(s.hold.written, l.written)
+	maps.Copy(s.ahead, l.ahead)
 	if s.hold.missing == nil {
 		s.hold.missing = l.missing
 	}

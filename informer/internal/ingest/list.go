@@ -120,6 +120,9 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		if err := turn.MarkListed(); err != nil {
 			return err
 		}
+		if err := r.tellWritten(turn); err != nil {
+			return err
+		}
 		if why = p.state.Listed(rv); why == cluster.Foreign {
 			why = cluster.ForeignContent
 		}
@@ -142,6 +145,31 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// tellWritten tells handlers what the program has written through the indexer and the list
+// has found unchanged: the watch, which would have brought it, has ended before.
+func (r *relist) tellWritten(turn delivery.Turn) error {
+	keys := r.held.Untold()
+	if len(keys) == 0 {
+		return nil
+	}
+	known := turn.Known()
+	for _, key := range keys {
+		is, exists, err := r.p.store.Entry(key)
+		if err != nil {
+			r.p.state.Failed(err)
+			return err
+		}
+		var was store.Entry
+		if known.Contains(key) {
+			was.Key = key
+		}
+		if exists || was.Key != "" {
+			turn.Tell(delivery.Change{Key: key, Is: is}, was, delivery.Slim{})
+		}
+	}
+	return nil
 }
 
 // holdsNothing reports whether neither the store nor a handler has an object.
