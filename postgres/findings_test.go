@@ -24,8 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/postgres/internal/raw"
 	"github.com/informctl/informctl/postgres/pgtest"
+	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
 
@@ -116,6 +118,99 @@ func TestSilent(t *testing.T) {
 		})
 	}
 }
+
+// idleSink is a sink that publishes nothing.
+type idleSink struct{ *sink }
+
+func (idleSink) Checkpoint() store.Checkpoint { return store.Checkpoint{} }
+
+func (idleSink) Relist(context.Context, string) (reflector.Relist, error) { return idleRelist{}, nil }
+
+type idleRelist struct{}
+
+func (idleRelist) Add(context.Context, runtime.Object) error    { return nil }
+func (idleRelist) Remove(context.Context, runtime.Object) error { return nil }
+func (idleRelist) Finish(context.Context, string) error         { return nil }
+func (idleRelist) Close() error                                 { return nil }
+
+// TestIdleWithoutBookmarks checks that a collection without changes, of an API server
+// that sends no bookmarks, is not taken for one of a server that is gone.
+func TestIdleWithoutBookmarks(t *testing.T) {
+	for _, noWatchList := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{NoBookmarks: true, NoWatchList: noWatchList})
+			p := &publisher{sinks: map[int64]*sink{}, known: map[int64]hearsay{}}
+			s := newSink(&writer{}, modelScope.Kind, 0)
+			s.phase = unsure // so that nothing is committed
+			p.add(1, s)
+			r, err := reflector.New(reflector.Options{ListerWatcher: audible{server, s}, Example: &corev1.ConfigMap{}, Kind: modelScope.Kind, Sink: idleSink{s}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var done sync.WaitGroup
+			done.Go(func() { r.Run(ctx) })
+			defer done.Wait()
+			defer cancel()
+			for now := time.Duration(0); now < 3*time.Hour; now += time.Minute {
+				<-time.After(time.Minute)
+				if len(p.silent()) != 0 {
+					t.Fatalf("the scope is silent after %s", now)
+				}
+			}
+			server.Down()
+			<-time.After(silentWithoutBookmarks + 10*time.Minute)
+			if len(p.silent()) != 1 {
+				t.Error("the scope is not silent although the API server is gone")
+			}
+		})
+	}
+}
+
+// TestAudible checks whose answers are a sign of life, and that a client's word on
+// streamed lists is passed on.
+func TestAudible(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, test := range map[string]struct {
+			caught, bookmarked, fails, isHeard bool
+		}{
+			"without bookmarks":         {caught: true, isHeard: true},
+			"without an answer":         {caught: true, fails: true},
+			"with bookmarks":            {caught: true, bookmarked: true},
+			"not yet caught up with it": {},
+		} {
+			s := newSink(&writer{}, modelScope.Kind, 0)
+			s.caught, s.bookmarked = test.caught, test.bookmarked
+			a := audible{&cache.ListWatch{
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+					if test.fails {
+						return nil, errors.New("failed by the test")
+					}
+					return &corev1.ConfigMapList{}, nil
+				},
+				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil },
+			}, s}
+			<-time.After(time.Minute)
+			if _, err := a.WatchWithContext(t.Context(), metav1.ListOptions{}); err != nil || time.Since(s.heard) < time.Minute {
+				t.Errorf("%s: a watch is heard, %v", name, err)
+			}
+			_, _ = a.ListWithContext(t.Context(), metav1.ListOptions{Limit: 1})
+			if isHeard := time.Since(s.heard) == 0; isHeard != test.isHeard {
+				t.Errorf("%s: a list is heard: %v", name, isHeard)
+			}
+		}
+	})
+	if (audible{ListerWatcher: &cache.ListWatch{}}).IsWatchListSemanticsUnSupported() {
+		t.Error("a client that streams lists is taken for one that does not")
+	}
+	if !(audible{ListerWatcher: noStream{}}).IsWatchListSemanticsUnSupported() {
+		t.Error("a client that streams no lists is taken for one that does")
+	}
+}
+
+type noStream struct{ cache.ListerWatcher }
+
+func (noStream) IsWatchListSemanticsUnSupported() bool { return true }
 
 // TestSQLFindings is TestFindings for what Project writes.
 func TestSQLFindings(t *testing.T) {

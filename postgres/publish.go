@@ -53,8 +53,9 @@ func (o PublishOptions) withDefaults() PublishOptions {
 const (
 	// silentAfter is how long a publisher hears nothing of a scope until it says so: API
 	// servers send bookmarks about each minute. Of one that has sent none since the
-	// publisher has caught up with it, it is longer than two watches. An API server that
-	// is down when a publisher begins sends none either.
+	// publisher has caught up with it, it is longer than two watches, and the answer to
+	// the probe between them is heard. An API server that is down when a publisher begins
+	// sends none either.
 	silentAfter            = 150 * time.Second
 	silentWithoutBookmarks = 25 * time.Minute
 	// markEvery is how long bookmarks of scopes without changes wait for each other.
@@ -222,7 +223,7 @@ func (p *publisher) follow(ctx context.Context, w *writer, c Collection) error {
 		}
 	}
 	r, err := reflector.New(reflector.Options{
-		ListerWatcher: c.ListerWatcher, Example: c.Example, Kind: c.Scope.Kind, Sink: s, Verify: verify,
+		ListerWatcher: audible{c.ListerWatcher, s}, Example: c.Example, Kind: c.Scope.Kind, Sink: s, Verify: verify,
 		OnError: func(ctx context.Context, err error) {
 			if !reflector.IsCut(err) {
 				klog.FromContext(ctx).Info("A request to the API server failed", "err", err.Error())

@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
 
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
@@ -363,6 +366,44 @@ func (s *sink) hear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = time.Now()
+}
+
+// hearAnswer notes that the API server has answered a list. It is a sign of life only of
+// a server without bookmarks, whose idle collections have no other: it does not show that
+// watches are served.
+func (s *sink) hearAnswer() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.caught && !s.bookmarked {
+		s.heard = time.Now()
+	}
+}
+
+// audible is a ListerWatcher whose sink hears that a list, as that of a probe, was
+// answered.
+type audible struct {
+	cache.ListerWatcher
+	s *sink
+}
+
+// ListWithContext implements cache.ListerWithContext.
+func (a audible) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	list, err := cache.ToListerWithContext(a.ListerWatcher).ListWithContext(ctx, opts)
+	if err == nil {
+		a.s.hearAnswer()
+	}
+	return list, err
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (a audible) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return cache.ToWatcherWithContext(a.ListerWatcher).WatchWithContext(ctx, opts)
+}
+
+// IsWatchListSemanticsUnSupported says what the ListerWatcher says; see
+// watchlist.DoesClientNotSupportWatchListSemantics.
+func (a audible) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(a.ListerWatcher)
 }
 
 // lastHeard returns what is known of the API server's signs of life. What was left
