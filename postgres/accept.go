@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/klog/v2"
+
 	"github.com/informctl/informctl/postgres/internal/raw"
 )
 
@@ -43,6 +45,13 @@ func (p *projector) accepted(ctx context.Context, d *decoder, rows []projectedRo
 		}
 	}
 	return write(fine, skipped)
+}
+
+// logSkipped says that objects were skipped, and why the first one was.
+func logSkipped(ctx context.Context, s projected, skipped []string) {
+	if len(skipped) > 0 {
+		klog.FromContext(ctx).Info("Objects are left out of SQL", "resource", s.resource, "cluster", s.cluster, "because", skipped[0], "count", len(skipped))
+	}
 }
 
 func jsonOf(d *decoder, r projectedRow) (string, error) {

@@ -20,6 +20,7 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 	klog.FromContext(ctx).Info("Comparing the objects", "resource", s.resource, "cluster", s.cluster)
 	isFirst := s.place == nil
 	key := []byte{}
+	var skipped []string
 	for {
 		part, err := p.published(ctx, s, key)
 		if err != nil {
@@ -29,9 +30,11 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 			break
 		}
 		key = part[len(part)-1].key
-		if err := p.writePublished(ctx, d, s, part, isFirst); err != nil {
+		left, err := p.writePublished(ctx, d, s, part, isFirst)
+		if err != nil {
 			return err
 		}
+		skipped = append(skipped, left...)
 	}
 	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
 		if err := p.fence(ctx, tx, s); err != nil {
@@ -50,7 +53,7 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 		// The place is where the log ended before the objects were compared: what has
 		// changed meanwhile is read from there, and again.
 		b := &pgx.Batch{}
-		queuePlace(b, s, s.last, s.lastAt, nil)
+		queuePlace(b, s, s.last, s.lastAt, skipped)
 		return tx.SendBatch(ctx, b).Close()
 	})
 }
@@ -68,15 +71,18 @@ func (p *projector) published(ctx context.Context, s projected, after []byte) ([
 	})
 }
 
-// writePublished writes what differs in a part of the published objects. Of a scope's
-// first objects nothing is known to have changed.
-func (p *projector) writePublished(ctx context.Context, d *decoder, s projected, part []projectedRow, isFirst bool) error {
-	return p.accepted(ctx, d, part, func(fine []projectedRow, skipped []string) error {
-		if len(skipped) > 0 {
-			klog.FromContext(ctx).Info("Objects are left out of SQL", "resource", s.resource, "because", skipped[0], "count", len(skipped))
-		}
+// writePublished writes what differs in a part of the published objects, and returns why
+// others are skipped. Of a scope's first objects nothing is known to have changed.
+func (p *projector) writePublished(ctx context.Context, d *decoder, s projected, part []projectedRow, isFirst bool) (skipped []string, err error) {
+	err = p.accepted(ctx, d, part, func(fine []projectedRow, refused []string) error {
+		skipped = refused
 		return p.writeObjects(ctx, s, fine, isFirst)
 	})
+	if err != nil {
+		return nil, err
+	}
+	logSkipped(ctx, s, skipped)
+	return skipped, nil
 }
 
 // writeObjects writes the objects that differ and, unless they are a scope's first, what

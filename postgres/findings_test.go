@@ -217,6 +217,7 @@ func TestSQLFindings(t *testing.T) {
 	pg := pgtest.Start(t) // the schema kube is the database's
 	for name, test := range map[string]func(*scene){
 		"the deletion of an object that is refused": testRefusedDeletion,
+		"a first object that is refused":            testRefusedFirst,
 		"content that a list has found to differ":   testOtherContent,
 		"feeds of two schemas":                      testTwoFeeds,
 		"a scope that is dropped while it is read":  testComparedDropped,
@@ -1035,11 +1036,8 @@ func testRefusedDeletion(sc *scene) {
 	sc.project(p)
 	send := func(t cache.DeltaType, rv int, content string) {
 		sc.Helper()
-		o, err := raw.Decode(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","uid":"a","resourceVersion":"%d"},"x":%s}`, rv, content))
-		if err == nil {
-			err = errors.Join(sc.s.Push(sc.Context(), t, o, o.ResourceVersion), sc.s.commit(sc.Context()))
-		}
-		if err != nil {
+		o := sc.raw("a", rv, content)
+		if err := errors.Join(sc.s.Push(sc.Context(), t, o, o.ResourceVersion), sc.s.commit(sc.Context())); err != nil {
 			sc.Fatal(err)
 		}
 		sc.project(p)
@@ -1058,6 +1056,40 @@ func testRefusedDeletion(sc *scene) {
 	}
 	if diff := cmp.Diff([]string{"created a@11"}, sc.history()); diff != "" {
 		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
+// raw returns an object as the API server sends it, with a field that is any JSON.
+func (sc *scene) raw(name string, rv int, content string) *raw.Object {
+	sc.Helper()
+	o, err := raw.Decode(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"x":%s}`, name, name, rv, content))
+	if err != nil {
+		sc.Fatal(err)
+	}
+	return o
+}
+
+func testRefusedFirst(sc *scene) {
+	p := sc.projector()
+	l := sc.begin()
+	for i, content := range []string{"1", "1e400", "2"} {
+		if err := l.Add(sc.Context(), sc.raw(fmt.Sprint("n", i), i+1, content)); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	if err := l.Finish(sc.Context(), "10"); err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+	sc.project(p)
+	if n := one[int](sc, "SELECT count(*) FROM kube.object"); n != 2 {
+		sc.Errorf("%d objects, want 2", n)
+	}
+	if n := one[int](sc, "SELECT skipped FROM kube.place"); n != 1 {
+		sc.Errorf("%d objects are skipped, want 1", n)
+	}
+	if last := one[string](sc, "SELECT skipped_last FROM kube.place"); !strings.Contains(last, "n1") {
+		sc.Errorf("the object that was skipped last is %q", last)
 	}
 }
 

@@ -317,9 +317,15 @@ func (p *projector) write(ctx context.Context, s projected, rows []projectedRow)
 			changes = append(changes, r)
 		}
 	}
-	return p.accepted(ctx, d, changes, func(fine []projectedRow, skipped []string) error {
-		return p.writePart(ctx, s, rows, fine, asOf, skipped)
+	var skipped []string
+	err = p.accepted(ctx, d, changes, func(fine []projectedRow, refused []string) error {
+		skipped = refused
+		return p.writePart(ctx, s, rows, fine, asOf, refused)
 	})
+	if err == nil {
+		logSkipped(ctx, s, skipped)
+	}
+	return err
 }
 
 // writePart writes all rows of a part: the deletions, and what is fine of the others.
