@@ -60,8 +60,10 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 
 // published returns a part of the published objects, in the order of keys.
 func (p *projector) published(ctx context.Context, s projected, after []byte) ([]projectedRow, error) {
-	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT key, namespace, name, uid, rv, form, data FROM informctl.object
-		WHERE scope = $1 AND key > $2 ORDER BY key LIMIT $3`), s.id, after, projectRows)
+	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT key, namespace, name, uid, rv, form, data FROM (
+			SELECT *, sum(octet_length(data)) OVER (ORDER BY key) - octet_length(data) AS before
+			FROM (SELECT key, namespace, name, uid, rv, form, data FROM informctl.object WHERE scope = $1 AND key > $2 ORDER BY key LIMIT $3) o
+		) t WHERE before < $4 ORDER BY key`), s.id, after, projectRows, projectBytes)
 	if err != nil {
 		return nil, err
 	}

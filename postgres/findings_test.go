@@ -218,6 +218,7 @@ func TestSQLFindings(t *testing.T) {
 	for name, test := range map[string]func(*scene){
 		"the deletion of an object that is refused": testRefusedDeletion,
 		"a first object that is refused":            testRefusedFirst,
+		"a comparison in parts by bytes":            testComparedParts,
 		"content that a list has found to differ":   testOtherContent,
 		"feeds of two schemas":                      testTwoFeeds,
 		"a scope that is dropped while it is read":  testComparedDropped,
@@ -1090,6 +1091,37 @@ func testRefusedFirst(sc *scene) {
 	}
 	if last := one[string](sc, "SELECT skipped_last FROM kube.place"); !strings.Contains(last, "n1") {
 		sc.Errorf("the object that was skipped last is %q", last)
+	}
+}
+
+func testComparedParts(sc *scene) {
+	defer func(n int) { projectBytes = n }(projectBytes)
+	p := sc.projector()
+	var objects []*corev1.ConfigMap
+	for i := range 5 {
+		objects = append(objects, object(fmt.Sprint("n", i), int64(i+1)))
+	}
+	sc.list(10, objects...)
+	size := one[int](sc, "SELECT max(octet_length(data)) FROM informctl.object")
+	projectBytes = size + 1 // which the second object exceeds
+	var sizes []int
+	for key := []byte{}; ; {
+		part, err := p.published(sc.Context(), projected{id: sc.w.id}, key)
+		if err != nil {
+			sc.Fatal(err)
+		}
+		if len(part) == 0 {
+			break
+		}
+		sizes, key = append(sizes, len(part)), part[len(part)-1].key
+	}
+	if diff := cmp.Diff([]int{2, 2, 1}, sizes); diff != "" {
+		sc.Errorf("objects of the parts (-want +got):\n%s", diff)
+	}
+	projectBytes = 1 // each object exceeds it
+	sc.project(p)
+	if n := one[int](sc, "SELECT count(*) FROM kube.object"); n != 5 {
+		sc.Errorf("%d objects, want 5", n)
 	}
 }
 

@@ -44,11 +44,8 @@ func (o ProjectOptions) withDefaults() ProjectOptions {
 	return o
 }
 
-const (
-	// projectRows and projectBytes bound what Project reads at once.
-	projectRows  = 1000
-	projectBytes = 16 << 20
-)
+// projectRows and projectBytes bound what Project reads at once.
+var projectRows, projectBytes = 1000, 16 << 20
 
 // MigrateSQL creates the tables of Project in the schema SQLSchema, if they are not
 // there.
