@@ -65,6 +65,7 @@ func TestFindings(t *testing.T) {
 		"M11 deletions without order":                    testNoOrder,
 		"M13 another object with the same bytes":         testSameBytes,
 		"a server that vanishes without a reset":         testVanished,
+		"cuts while an outcome is looked up":             testCutLookUp,
 		"a list over a watch that is ahead of the log":   testAhead,
 		"a list of a publisher that was deposed":         testDeposedList,
 		"a database that goes back in a list":            testBackInList,
@@ -906,6 +907,39 @@ func testVanished(sc *scene) {
 	}
 	if _, rv, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); rv != "11" || err != nil {
 		sc.Errorf("the database is at %s, %v, want 11", rv, err)
+	}
+}
+
+func testCutLookUp(sc *scene) {
+	defer func(d time.Duration) { firstWait = d }(firstWait)
+	firstWait = time.Millisecond
+	f := &faults{}
+	db := newModelDB(sc.Context(), sc, sc.dsn, sc.db.opts.Schema, f)
+	defer func() { _ = db.Close() }()
+	sc.list(10)
+	sc.w.db = db
+	for _, sends := range []bool{false, true} {
+		f.sends.Store(sends)
+		// A connection is made and a look-up ends within so many writes. What is cut is
+		// done again on a new connection, and cut at the same write.
+		for n := range int64(9) {
+			const cuts = 4
+			left := cuts
+			again := func() {
+				if left--; left > 0 {
+					f.left.Store(n + 1)
+				}
+			}
+			f.onCut.Store(&again)
+			f.left.Store(3) // BEGIN, the statements, COMMIT
+			if err := sc.w.append(sc.Context(), nil, sc.w.end.rv+1); err != nil {
+				sc.Fatalf("a commit that is cut, as are %d look-ups at write %d, sent: %v: %v", cuts-1, n+1, sends, err)
+			}
+			f.left.Store(-1)
+			if n := one[int64](sc, "SELECT max(seq) FROM informctl.change"); n != sc.w.end.seq {
+				sc.Fatalf("the log ends at %d, want %d", n, sc.w.end.seq)
+			}
+		}
 	}
 }
 

@@ -44,6 +44,7 @@ type writer struct {
 
 	id       int64
 	epoch    int64
+	raises   int64         // of the epoch, whose outcome is not known
 	end      anchor        // the last row, which is a mark, once there is one
 	bytes    int64         // of data, up to the end
 	age      time.Duration // of the end, when this writer took over
@@ -277,14 +278,21 @@ func (w *writer) isThere(ctx context.Context, end anchor) (there bool, err error
 	return there, err
 }
 
-// raiseEpoch fences the statements of this writer whose outcome is not known.
+// raiseEpoch fences the statements of this writer whose outcome is not known. Those may
+// be earlier calls, too: each raises the epoch further than the calls before it, whether
+// or not these were committed, and one that arrives late finds it too high.
 func (w *writer) raiseEpoch(ctx context.Context) error {
+	w.raises++
+	next := w.epoch + w.raises
 	err := w.locked(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, w.db.sql("UPDATE informctl.scope SET epoch = epoch + 1 WHERE id = $1 AND epoch = $2 AND holder = $3 RETURNING epoch"), w.id, w.epoch, w.holder).
-			Scan(&w.epoch)
+		tag, err := tx.Exec(ctx, w.db.sql("UPDATE informctl.scope SET epoch = $3 WHERE id = $1 AND epoch >= $2 AND epoch < $3 AND holder = $4"), w.id, w.epoch, next, w.holder)
+		if err == nil && tag.RowsAffected() == 0 {
+			return errFenced
+		}
+		return err
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return errFenced
+	if err == nil {
+		w.epoch, w.raises = next, 0
 	}
 	return err
 }
