@@ -79,8 +79,9 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	return db, nil
 }
 
-// Close ends all watches and closes all connections. It returns when the goroutines have
-// ended.
+// Close ends all watches of the database and closes all connections. It returns when
+// their goroutines have ended. A watch that is opened meanwhile, or later, fails or ends
+// at once. Publish and Project end with their contexts, which should be before.
 func (db *DB) Close() error {
 	db.hub.close()
 	db.pool.Close()

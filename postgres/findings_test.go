@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,6 +213,34 @@ func TestAudible(t *testing.T) {
 type noStream struct{ cache.ListerWatcher }
 
 func (noStream) IsWatchListSemanticsUnSupported() bool { return true }
+
+// TestClose checks that a hub can be closed while watches are opened.
+func TestClose(t *testing.T) {
+	h := newHub(&DB{opts: Options{Poll: time.Hour}})
+	var open atomic.Int64
+	join := func() {
+		w := h.join(1)
+		open.Add(1)
+		h.parts.Go(func() {
+			defer open.Add(-1)
+			defer h.leave(1, w)
+		})
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 1000 {
+				join()
+			}
+		})
+	}
+	h.close()
+	all.Wait()
+	join()
+	if n := open.Load(); n != 0 || len(h.waiters) != 0 {
+		t.Errorf("%d watches, of %d scopes, are open after the hub was closed", n, len(h.waiters))
+	}
+}
 
 // TestSQLFindings is TestFindings for what Project writes.
 func TestSQLFindings(t *testing.T) {

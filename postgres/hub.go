@@ -17,11 +17,39 @@ type hub struct {
 	db     *DB
 	ctx    context.Context
 	cancel context.CancelFunc
-	parts  sync.WaitGroup
+	parts  parts
 
 	mu      sync.Mutex // protects what follows
 	polling bool
 	waiters map[int64]map[*waiter]struct{} // by scope
+}
+
+// parts are the goroutines of a hub. What begins after wait was called is not waited for,
+// and runs in the goroutine of its caller: it ends at once, because the hub has ended.
+type parts struct {
+	mu     sync.Mutex // protects what follows
+	closed bool
+	all    sync.WaitGroup
+}
+
+// Go runs do in a goroutine.
+func (p *parts) Go(do func()) {
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.all.Go(do)
+	}
+	p.mu.Unlock()
+	if closed {
+		do()
+	}
+}
+
+func (p *parts) wait() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.all.Wait()
 }
 
 // waiter is an open watch.
@@ -36,10 +64,10 @@ func newHub(db *DB) *hub {
 	return h
 }
 
-// close ends all watches.
+// close ends all watches, and those that are opened later.
 func (h *hub) close() {
 	h.cancel()
-	h.parts.Wait()
+	h.parts.wait()
 }
 
 // join adds a watch. The caller calls leave at its end.
@@ -51,7 +79,7 @@ func (h *hub) join(scope int64) *waiter {
 		h.waiters[scope] = map[*waiter]struct{}{}
 	}
 	h.waiters[scope][w] = struct{}{}
-	if !h.polling {
+	if !h.polling && !isOver(h.ctx) {
 		h.polling = true
 		h.parts.Go(h.poll)
 	}
