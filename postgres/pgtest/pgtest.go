@@ -129,10 +129,21 @@ func (s *Server) up() error {
 	return s.run("pg_ctl", "--pgdata", s.data(), "--log", filepath.Join(s.dir, "log"), "--wait", "--timeout", "60", "start")
 }
 
-// Stop stops the server, if it runs: mode is fast, or immediate, which is a crash.
+// Stop stops the server, if it runs: mode is fast, or immediate, which is a crash. A test
+// fails if the server does not stop.
 func (s *Server) Stop(mode string) {
-	cmd := s.command("pg_ctl", "--pgdata", s.data(), "--mode", mode, "--wait", "stop")
-	_ = cmd.Run()
+	if s.t != nil {
+		s.t.Helper()
+	}
+	var exit *exec.ExitError
+	err := s.command("pg_ctl", "--pgdata", s.data(), "status").Run()
+	if errors.As(err, &exit) && exit.ExitCode() >= 3 {
+		return // there is no server, or no database
+	}
+	err = s.run("pg_ctl", "--pgdata", s.data(), "--mode", mode, "--wait", "--timeout", "180", "stop")
+	if err != nil && s.t != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // Log returns what the server has logged.
