@@ -88,13 +88,19 @@ func run(t *testing.T, inf cache.SharedIndexInformer) {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	within(t, 30*time.Second, what, is)
+}
+
+// within waits until a condition holds, for a time at most.
+func within(t *testing.T, limit time.Duration, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(limit)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
 		select {
 		case <-deadline:
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within %s: %s", limit, what)
 		case <-tick.C:
 		}
 	}
@@ -144,7 +150,13 @@ func TestFeed(t *testing.T) {
 			}
 			for _, inf := range infs {
 				eventually(t, "the resource version of the last change", func() bool { return inf.LastSyncResourceVersion() == rv })
-				eventually(t, "50 objects", func() bool { return len(inf.GetStore().ListKeys()) == 50 })
+				eventually(t, "the last object", func() bool {
+					_, has, _ := inf.GetStore().GetByKey("default/new")
+					return has
+				})
+				if n := len(inf.GetStore().ListKeys()); n != 50 {
+					t.Errorf("%d objects, want 50", n)
+				}
 			}
 			want, err := server.ListWithContext(t.Context(), metav1.ListOptions{})
 			if err != nil {
@@ -241,6 +253,7 @@ func TestOtherCluster(t *testing.T) {
 // does. The publisher publishes again what was lost, without a list of the API server,
 // and followers wait for it: nothing is lost, nobody lists.
 func TestFailover(t *testing.T) {
+	const patience = 3 * time.Minute
 	pg := pgtest.Start(t)
 	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
 	change := func(n int) (rv string) {
@@ -281,7 +294,7 @@ func TestFailover(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all objects", func() bool { return inf.LastSyncResourceVersion() == rv })
+	within(t, patience, "all objects", func() bool { return inf.LastSyncResourceVersion() == rv })
 	pg.Stop("fast")
 	restore := pg.Save()
 	pg.Up()
@@ -289,16 +302,14 @@ func TestFailover(t *testing.T) {
 	if rv, err = server.Delete("default/" + inf.GetStore().List()[0].(*corev1.ConfigMap).Name); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what was changed", func() bool { return inf.LastSyncResourceVersion() == rv })
+	within(t, patience, "what was changed", func() bool { return inf.LastSyncResourceVersion() == rv })
 	before, upstream := lists.n.Load(), len(server.Requests())
 	pg.Stop("immediate")
 	restore()
 	pg.Up()
 	rv = change(5)
-	eventually(t, "what was changed after the failover", func() bool { return inf.LastSyncResourceVersion() == rv })
-	if n := len(inf.GetStore().ListKeys()); n != 29 {
-		t.Errorf("%d objects, want 29", n)
-	}
+	within(t, patience, "what was changed after the failover", func() bool { return inf.LastSyncResourceVersion() == rv })
+	within(t, patience, "29 objects", func() bool { return len(inf.GetStore().ListKeys()) == 29 })
 	if n := lists.n.Load() - before; n != 0 {
 		t.Errorf("the follower has listed %d times", n)
 	}
@@ -307,6 +318,7 @@ func TestFailover(t *testing.T) {
 			t.Errorf("the publisher has listed: %+v", r.Options)
 		}
 	}
+	within(t, patience, "a deletion is told", func() bool { return len(deleted) > 0 })
 	if n := len(deleted); n != 1 {
 		t.Errorf("%d deletions were told, want 1", n)
 	}

@@ -160,7 +160,7 @@ func (h *hub) wake(id int64, last *anchor) {
 }
 
 // patience is how long Open waits for its own notification.
-const patience = 2 * time.Second
+var patience = 2 * time.Second
 
 // tryListening starts to listen, if the database tells this process what it is told: a
 // pooler of transactions accepts LISTEN, and nothing comes.
