@@ -12,39 +12,52 @@ import (
 	"github.com/informctl/informctl/postgres/internal/raw"
 )
 
-// accepted calls write with the rows whose objects jsonb takes, and with why others are
-// skipped. It tries all that can be decoded first, and looks for what jsonb refuses, as a
-// number that is too large, only if the database refuses something.
-func (p *projector) accepted(ctx context.Context, d *decoder, rows []projectedRow, write func(fine []projectedRow, skipped []string) error) error {
-	var decoded []projectedRow
-	var skipped []string
-	skip := func(r projectedRow, err error) {
-		skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
-	}
-	for _, r := range rows {
-		var err error
-		if r.json, err = jsonOf(d, r); err != nil {
-			skip(r, err)
+// writeBytes bounds the JSON that Project writes at once.
+var writeBytes = 32 << 20
+
+// decoded decodes the first rows, n of them, whose JSON is written at once. It returns
+// those with an object, and why others are skipped.
+func decoded(d *decoder, rows []projectedRow) (n int, objects []projectedRow, skipped []string) {
+	for size := 0; n < len(rows) && size < writeBytes; n++ {
+		r := rows[n]
+		if r.kind == mark {
 			continue
 		}
-		decoded = append(decoded, r)
+		var err error
+		if r.json, err = jsonOf(d, r); err != nil {
+			skipped = append(skipped, because(r, err))
+			continue
+		}
+		size += len(r.json)
+		objects = append(objects, r)
 	}
-	err := write(decoded, skipped)
+	return n, objects, skipped
+}
+
+func because(r projectedRow, err error) string {
+	return fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err)
+}
+
+// accepted calls write with the objects that jsonb takes, and with why others are
+// skipped, to which it adds those that jsonb refuses, as a number that is too large. It
+// looks for these only if the database refuses something. It returns all that is skipped.
+func (p *projector) accepted(ctx context.Context, objects []projectedRow, skipped []string, write func(fine []projectedRow, skipped []string) error) ([]string, error) {
+	err := write(objects, skipped)
 	if !isRefused(err) {
-		return err
+		return skipped, err
 	}
 	var fine []projectedRow
-	for _, r := range decoded {
+	for _, r := range objects {
 		switch _, err := p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json); {
 		case isRefused(err):
-			skip(r, err)
+			skipped = append(skipped, because(r, err))
 		case err != nil:
-			return err
+			return nil, err
 		default:
 			fine = append(fine, r)
 		}
 	}
-	return write(fine, skipped)
+	return skipped, write(fine, skipped)
 }
 
 // logSkipped says that objects were skipped, and why the first one was.

@@ -30,11 +30,17 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 			break
 		}
 		key = part[len(part)-1].key
-		left, err := p.writePublished(ctx, d, s, part, isFirst)
-		if err != nil {
-			return err
+		for len(part) > 0 {
+			n, objects, refused := decoded(d, part)
+			part = part[n:]
+			if refused, err = p.accepted(ctx, objects, refused, func(fine []projectedRow, _ []string) error {
+				return p.writeObjects(ctx, s, fine, isFirst)
+			}); err != nil {
+				return err
+			}
+			logSkipped(ctx, s, refused)
+			skipped = append(skipped, refused...)
 		}
-		skipped = append(skipped, left...)
 	}
 	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
 		if err := p.fence(ctx, tx, s); err != nil {
@@ -73,23 +79,9 @@ func (p *projector) published(ctx context.Context, s projected, after []byte) ([
 	})
 }
 
-// writePublished writes what differs in a part of the published objects, and returns why
-// others are skipped. Of a scope's first objects nothing is known to have changed.
-func (p *projector) writePublished(ctx context.Context, d *decoder, s projected, part []projectedRow, isFirst bool) (skipped []string, err error) {
-	err = p.accepted(ctx, d, part, func(fine []projectedRow, refused []string) error {
-		skipped = refused
-		return p.writeObjects(ctx, s, fine, isFirst)
-	})
-	if err != nil {
-		return nil, err
-	}
-	logSkipped(ctx, s, skipped)
-	return skipped, nil
-}
-
-// writeObjects writes the objects that differ and, unless they are a scope's first, what
-// has changed. The content is compared, too: another version of a custom resource may
-// have changed it at the same resource version.
+// writeObjects writes the objects that differ and what has changed. Of a scope's first
+// objects nothing is known to have. The content is compared, too: another version of a
+// custom resource may have changed it at the same resource version.
 func (p *projector) writeObjects(ctx context.Context, s projected, rows []projectedRow, isFirst bool) error {
 	if len(rows) == 0 {
 		return nil

@@ -248,7 +248,7 @@ func TestSQLFindings(t *testing.T) {
 	for name, test := range map[string]func(*scene){
 		"the deletion of an object that is refused": testRefusedDeletion,
 		"a first object that is refused":            testRefusedFirst,
-		"a comparison in parts by bytes":            testComparedParts,
+		"parts by bytes":                            testProjectedParts,
 		"content that a list has found to differ":   testOtherContent,
 		"feeds of two schemas":                      testTwoFeeds,
 		"a scope that is dropped while it is read":  testComparedDropped,
@@ -1156,8 +1156,8 @@ func testRefusedFirst(sc *scene) {
 	}
 }
 
-func testComparedParts(sc *scene) {
-	defer func(n int) { projectBytes = n }(projectBytes)
+func testProjectedParts(sc *scene) {
+	defer func(read, write int) { projectBytes, writeBytes = read, write }(projectBytes, writeBytes)
 	p := sc.projector()
 	var objects []*corev1.ConfigMap
 	for i := range 5 {
@@ -1180,10 +1180,35 @@ func testComparedParts(sc *scene) {
 	if diff := cmp.Diff([]int{2, 2, 1}, sizes); diff != "" {
 		sc.Errorf("objects of the parts (-want +got):\n%s", diff)
 	}
-	projectBytes = 1 // each object exceeds it
+	projectBytes = 1 // which each object exceeds
 	sc.project(p)
 	if n := one[int](sc, "SELECT count(*) FROM kube.object"); n != 5 {
 		sc.Errorf("%d objects, want 5", n)
+	}
+	projectBytes, writeBytes = 16<<20, 1
+	for i := range 3 {
+		if err := sc.s.Push(sc.Context(), cache.Updated, object(fmt.Sprint("n", i), int64(i+11)), fmt.Sprint(i+11)); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	if err := sc.s.commit(sc.Context()); err != nil {
+		sc.Fatal(err)
+	}
+	sc.project(p)
+	if diff := cmp.Diff([]string{"updated n0@11", "updated n1@12", "updated n2@13"}, sc.history()); diff != "" {
+		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+	if n := one[int](sc, "SELECT count(DISTINCT xmin::text) FROM kube.history"); n != 3 {
+		sc.Errorf("the log was written in %d parts, want 3", n)
+	}
+	if !one[bool](sc, "SELECT p.seq = c.seq AND p.as_of = c.at FROM kube.place p, informctl.change c ORDER BY c.seq DESC LIMIT 1") {
+		sc.Error("the place is not the end of the log")
+	}
+	sc.exec("DELETE FROM kube.object")
+	sc.exec("UPDATE kube.place SET tx = tx + 1") // so that all is compared
+	sc.project(p)
+	if n := one[int](sc, "SELECT count(DISTINCT xmin::text) FROM kube.object"); n != 5 {
+		sc.Errorf("the objects were written in %d parts, want 5", n)
 	}
 }
 

@@ -299,30 +299,35 @@ func (p *projector) rows(ctx context.Context, s projected) ([]projectedRow, erro
 	})
 }
 
-// write writes a part of the log and the place after it in one transaction.
+// write writes a part of the log, in transactions that write the place after their rows,
+// too.
 func (p *projector) write(ctx context.Context, s projected, rows []projectedRow) error {
 	d, err := newDecoder(&unstructured.Unstructured{}, s.kind)
 	if err != nil {
 		return err
 	}
-	asOf := time.Time{}
-	var changes []projectedRow
-	for _, r := range rows {
-		if r.kind == mark {
-			asOf = r.at
-		} else {
-			changes = append(changes, r)
+	for len(rows) > 0 {
+		n, objects, skipped := decoded(d, rows)
+		part := rows[:n]
+		rows = rows[n:]
+		asOf := time.Time{}
+		for _, r := range part {
+			if r.kind == mark {
+				asOf = r.at
+			}
+		}
+		if skipped, err = p.accepted(ctx, objects, skipped, func(fine []projectedRow, skipped []string) error {
+			return p.writePart(ctx, s, part, fine, asOf, skipped)
+		}); err != nil {
+			return err
+		}
+		logSkipped(ctx, s, skipped)
+		s.place = &part[n-1].anchor
+		if !asOf.IsZero() {
+			s.asOf = &asOf
 		}
 	}
-	var skipped []string
-	err = p.accepted(ctx, d, changes, func(fine []projectedRow, refused []string) error {
-		skipped = refused
-		return p.writePart(ctx, s, rows, fine, asOf, refused)
-	})
-	if err == nil {
-		logSkipped(ctx, s, skipped)
-	}
-	return err
+	return nil
 }
 
 // writePart writes all rows of a part: the deletions, and what is fine of the others.

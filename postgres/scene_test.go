@@ -217,7 +217,11 @@ func TestAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := 0
-	err = (&projector{db: db}).accepted(t.Context(), d, rows, func(rows []projectedRow, skipped []string) error {
+	n, objects, skipped := decoded(d, rows)
+	if n != len(rows) {
+		t.Errorf("%d rows are decoded at once, want all", n)
+	}
+	skipped, err = (&projector{db: db}).accepted(t.Context(), objects, skipped, func(rows []projectedRow, skipped []string) error {
 		calls++
 		for _, r := range rows {
 			if _, err := db.pool.Exec(t.Context(), "SELECT $1::jsonb", r.json); err != nil {
@@ -229,8 +233,8 @@ func TestAccepted(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || calls != 2 {
-		t.Errorf("written in %d calls, %v", calls, err)
+	if err != nil || calls != 2 || len(skipped) != 2 {
+		t.Errorf("written in %d calls, %v, skipped are %.200q", calls, err, skipped)
 	}
 }
 
