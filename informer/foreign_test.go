@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,6 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
@@ -65,5 +70,60 @@ func TestContentOfAnotherClusterThatGoesBack(t *testing.T) {
 		}
 		r.end()
 		waitFor(time.Minute)
+	})
+}
+
+// TestNextInformerAfterClusterReplaced checks that an informer which starts after another
+// one of its Factory has found another cluster has the scope of that cluster.
+func TestNextInformerAfterClusterReplaced(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		(&world{T: w.T, server: other}).put("b", "1")
+		db := w.open()
+		cfg := &rest.Config{Host: "http://api.example", Transport: a}
+		factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			w.Fatal(err)
+		}
+		var lines []string
+		r := &run{w: w, done: make(chan struct{})}
+		r.runClient(factory, client, &lines)
+		r.sync()
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(2 * time.Minute)
+
+		lw := cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", func(opts *metav1.ListOptions) {
+			opts.LabelSelector = "app"
+		})
+		next := &run{w: w, done: make(chan struct{})}
+		next.inf = factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
+		next.start()
+		next.sync()
+		if scope := next.inf.Scope(); scope.Cluster != "kube-system/two" {
+			w.Errorf("the next informer has the scope of cluster %q", scope.Cluster)
+		}
+		if s := next.inf.Status(); !s.Persisted || s.Checkpoint.RV != other.RV() {
+			w.Errorf("the next informer: %+v", s)
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		if err := next.inf.NotOlderThan(ctx, other.RV()); err != nil {
+			w.Error(err)
+		}
+		if scope := r.inf.Scope(); scope.Cluster != "kube-system/one" {
+			w.Errorf("the first informer has the scope of cluster %q", scope.Cluster)
+		}
+		next.end()
+		r.end()
+		if err := db.Close(); err != nil {
+			w.Error(err)
+		}
 	})
 }

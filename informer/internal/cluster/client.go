@@ -32,8 +32,7 @@ type Client struct {
 	asking singleflight.Group // shares requests for the identity
 
 	// f.mu protects the fields below.
-	cluster  string // the identity, "" until it is known
-	verified bool   // cluster is from the server, not from the backend
+	cluster  string // the last one that answered, or that is remembered; "" if none
 	stored   string // what askIdentity has stored last
 	losses   uint64 // of the ledger before that
 	refusals refusals
@@ -123,9 +122,7 @@ func (t *Client) askIdentity(ctx context.Context, lw cache.ListerWatcher) (strin
 	if known {
 		t.stored, t.losses = cluster, losses
 	}
-	if !t.verified {
-		t.cluster, t.verified = cluster, true
-	}
+	t.cluster = cluster // another one may answer at the address by now
 	return cluster, nil
 }
 
@@ -209,8 +206,9 @@ func answers(ctx context.Context, lw cache.ListerWatcher) bool {
 }
 
 // identity returns the identity of the cluster. The server is asked once for all
-// informers of a client. While the server is down, identity returns the one that the
-// backend remembers, and each informer verifies it before it resumes. If there is none,
+// informers of a client, and again by each that runs: what it has said last counts. While
+// the server is down, identity returns the one that the backend remembers, and each
+// informer verifies it before it resumes. If there is none,
 // identity asks until the server answers. The error is that of a server that answers
 // without identifying its cluster. report is called with the errors before.
 func (t *Client) identity(ctx context.Context, lw cache.ListerWatcher, report func(error)) (string, error) {
@@ -230,9 +228,10 @@ func (t *Client) identity(ctx context.Context, lw cache.ListerWatcher, report fu
 		if cluster := f.remembered(ctx); cluster != "" && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Serving what is stored of the cluster that was here last", "cluster", cluster, "because", err.Error())
 			f.mu.Lock()
-			t.cluster = cluster
-			f.mu.Unlock()
-			return cluster, nil
+			defer f.mu.Unlock()
+			// The server may have answered another informer meanwhile.
+			t.cluster = cmp.Or(t.cluster, cluster)
+			return t.cluster, nil
 		}
 		if answered++; !isServed(err) && !answers(ctx, lw) {
 			answered = 0
