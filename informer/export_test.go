@@ -21,3 +21,15 @@ func BackendOf(inf *Informer) store.Backend { return inf.opts.Backend }
 
 // HeldExample returns the object that shows an informer the type of its objects.
 func HeldExample(inf *Informer) runtime.Object { return inf.example }
+
+// Leases returns how many informers hold a scope of a backend, or wait to be the first.
+func Leases(backend store.Backend) (n int) {
+	leases.mu.Lock()
+	defer leases.mu.Unlock()
+	for l := range leases.of {
+		if l.backend == backend {
+			n++
+		}
+	}
+	return n
+}

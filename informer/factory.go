@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -57,7 +56,6 @@ type Factory struct {
 
 	// mu protects the fields below.
 	mu        sync.Mutex
-	holders   map[string]*Informer   // by scope ID: who has opened it, or opens it first
 	informers map[*Informer]struct{} // the informers that have not ended
 	// shared is the client of the informers of For; nil before the first one.
 	shared struct {
@@ -81,7 +79,7 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 	}
 	f := &Factory{
 		backend: backend, cfg: cfg, finder: cluster.NewFinder(backend, rest.CopyConfig(cfg)), opts: opts,
-		holders: map[string]*Informer{}, informers: map[*Informer]struct{}{},
+		informers: map[*Informer]struct{}{},
 	}
 	TakeEncoded(cfg)
 	cfg.Wrap(f.finder.Wrap)
@@ -118,71 +116,9 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 // Backend returns the backend that was passed to NewFactory.
 func (f *Factory) Backend() store.Backend { return f.backend }
 
-// An informer waits handOver for the scope of an informer that is ending, and
-// noticeTheEnd for an informer that may not have seen the end of its context yet.
-const (
-	handOver     = 10 * time.Second
-	noticeTheEnd = time.Second
-)
-
-// open opens the scope of an informer. controller-runtime's RemoveInformer does not wait
-// for the informer that it stops, so the next informer of the scope may start while the
-// previous one ends, or still opens it.
-func (f *Factory) open(ctx context.Context, inf *Informer, scope store.Scope, opts store.Options) (s store.Store, err error) {
-	id := scope.ID()
-	for {
-		holder := f.reserve(id, inf)
-		s, err = f.backend.Open(scope, opts)
-		if !errors.Is(err, store.ErrInUse) || holder == nil || !within(ctx, noticeTheEnd, holder.ending) || !within(ctx, handOver, holder.released) {
-			break
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err == nil {
-		f.holders[id] = inf
-	} else if f.holders[id] == inf {
-		delete(f.holders, id)
-	}
-	return s, err
-}
-
-// reserve makes an informer the holder of a scope that nobody has opened or is opening.
-// It returns the holder if that is another informer.
-func (f *Factory) reserve(id string, inf *Informer) (holder *Informer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if holder = f.holders[id]; holder != nil && holder != inf {
-		select {
-		case <-holder.released:
-		default:
-			return holder
-		}
-	}
-	f.holders[id] = inf
-	return nil
-}
-
-// forget removes the references to an informer that has ended.
+// forget removes the reference to an informer that has ended.
 func (f *Factory) forget(inf *Informer) {
-	id := inf.Scope().ID()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.informers, inf)
-	if f.holders[id] == inf {
-		delete(f.holders, id)
-	}
-}
-
-// within waits for a channel to be closed. It reports whether that happened in time.
-func within(ctx context.Context, d time.Duration, closed <-chan struct{}) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-closed:
-		return true
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	return false
 }

@@ -30,14 +30,13 @@ func (b *slowOpen) Open(scope store.Scope, opts store.Options) (store.Store, err
 func TestHandOverWhileOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &slowOpen{Backend: mem.New(), letGo: make(chan struct{})}
-		f := &Factory{backend: b, holders: map[string]*Informer{}, informers: map[*Informer]struct{}{}}
 		scope := store.Scope{Cluster: "c", Resource: "pods"}
 		scope.Kind.Version, scope.Kind.Kind = "v1", "Pod"
-		first := &Informer{ending: make(chan struct{}), released: make(chan struct{}), scope: scope}
-		next := &Informer{ending: make(chan struct{}), released: make(chan struct{}), scope: scope}
+		first := &Informer{ending: make(chan struct{}), released: make(chan struct{}), scope: scope, opts: Options{Backend: b}}
+		next := &Informer{ending: make(chan struct{}), released: make(chan struct{}), scope: scope, opts: Options{Backend: b}}
 		opened := make(chan store.Store)
 		go func() {
-			s, err := f.open(t.Context(), first, scope, store.Options{})
+			s, err := first.lease(t.Context(), scope, store.Options{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -47,7 +46,7 @@ func TestHandOverWhileOpening(t *testing.T) {
 		close(first.ending)
 		ended := make(chan error)
 		go func() {
-			s, err := f.open(t.Context(), next, scope, store.Options{})
+			s, err := next.lease(t.Context(), scope, store.Options{})
 			if err == nil {
 				err = s.Close()
 			}
@@ -64,12 +63,13 @@ func TestHandOverWhileOpening(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+		first.forgetLease()
 		close(first.released)
 		if err := <-ended; err != nil {
 			t.Errorf("the next one: %v", err)
 		}
-		if f.forget(next); len(f.holders) != 0 {
-			t.Errorf("%d informers are held", len(f.holders))
+		if next.forgetLease(); Leases(b) != 0 {
+			t.Errorf("%d informers are held", Leases(b))
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)

@@ -43,7 +43,8 @@ type Options struct {
 	// RunWithContext has returned. A scope is held in memory if it cannot be stored,
 	// because another informer holds it or the Backend was closed or cannot be used, or
 	// if it may not be stored, as Secrets without an encryption key. A message is logged,
-	// and Status.Memory contains the reason.
+	// and Status.Memory contains the reason. For an informer of this process that holds
+	// the scope and ends, up to 10 s are waited.
 	Backend store.Backend
 	// Scope describes what the ListerWatcher lists, and in which cluster
 	// (ClusterIdentity). The caller guarantees that it is right: an informer resumes
@@ -183,7 +184,9 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		looks:     looks{looking: make(chan struct{}, 1)},
 	}
 	inf.state = heal.New(func() func() { return inf.hub.Urge() })
-	inf.opener = &opener{example: example, codec: c, opts: opts, onError: inf.onError, unindexed: inf.state.Unindexed}
+	inf.opener = &opener{
+		example: example, codec: c, opts: opts, onError: inf.onError, lease: inf.lease, unindexed: inf.state.Unindexed,
+	}
 	inf.handlers = handlers{resync: opts.ResyncPeriod, hub: delivery.New(delivery.Env{
 		Failed: inf.state.Failed, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
 		Blank: func(key string) runtime.Object { return blank(example, inf.Scope().Kind, key) },

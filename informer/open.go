@@ -28,6 +28,8 @@ type opener struct {
 	codec   codec.Codec
 	opts    Options
 	onError func(context.Context, error)
+	// lease opens a scope in the Backend.
+	lease func(context.Context, store.Scope, store.Options) (store.Store, error)
 	// unindexed is called with each stored object for which an index function fails.
 	unindexed func(*store.ObjectError)
 
@@ -50,7 +52,7 @@ func (o *opener) inMemory(scope store.Scope, indexers cache.Indexers) (store.Sto
 	return mem.New().Open(scope, store.Options{Codec: o.codec, Indexers: indexers, Indexes: o.opts.Indexes})
 }
 
-// found is a scope, and what opens it.
+// found is the scope of an informer.
 type found struct {
 	scope    store.Scope
 	verifier *cluster.Verifier // nil if the caller has named the cluster
@@ -60,7 +62,6 @@ type found struct {
 	err  error // why the scope is not known; scope is then the caller's
 	// group shares the budget of decoded objects, if it is not nil.
 	group any
-	open  func(context.Context, store.Scope, store.Options) (store.Store, error)
 }
 
 // find finds the scope of a Factory's informer with a request through the ListerWatcher.
@@ -150,7 +151,7 @@ func (o *opener) inBackend(ctx context.Context, f found, transform cache.Transfo
 	if f.verifier == nil && f.scope.Cluster == "" {
 		klog.FromContext(ctx).Info("Scope names no cluster: what is stored is resumed against whichever server answers")
 	}
-	s, err := f.open(ctx, f.scope, opts)
+	s, err := o.lease(ctx, f.scope, opts)
 	if err != nil {
 		return nil, err
 	}

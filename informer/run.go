@@ -65,26 +65,15 @@ func (r run) run(ctx context.Context) {
 }
 
 // history returns the history that the informer shares with others.
-func (r run) history() rewind.History {
-	backend := r.opts.Backend
-	if r.factory != nil {
-		backend = r.factory.backend
-	}
-	return rewind.Of(backend, r.Scope())
-}
+func (r run) history() rewind.History { return rewind.Of(r.opts.Backend, r.Scope()) }
 
 // find finds the scope of the informer.
 func (r run) find(ctx context.Context) found {
 	if r.factory == nil {
-		return found{scope: r.scope, open: func(_ context.Context, s store.Scope, opts store.Options) (store.Store, error) {
-			return r.opts.Backend.Open(s, opts)
-		}}
+		return found{scope: r.scope}
 	}
 	f := r.opener.find(ctx, r.factory.finder, r.lw, r.scope)
 	f.group = r.factory
-	f.open = func(ctx context.Context, s store.Scope, opts store.Options) (store.Store, error) {
-		return r.factory.open(ctx, r.Informer, s, opts)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.scope = f.scope
@@ -104,6 +93,7 @@ func (r run) refuse(ctx context.Context, why error) {
 func (r run) release() {
 	r.state.End()
 	r.hub.End()
+	r.forgetLease()
 	close(r.released)
 	if r.factory != nil {
 		r.factory.forget(r.Informer)
