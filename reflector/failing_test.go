@@ -244,11 +244,7 @@ func TestUnprobedUndecodable(t *testing.T) {
 // apimachinery's handlers, and that the reflector goes on if these do not end the
 // process.
 func TestPanic(t *testing.T) {
-	crash, handlers := utilruntime.ReallyCrash, utilruntime.PanicHandlers
-	t.Cleanup(func() { utilruntime.ReallyCrash, utilruntime.PanicHandlers = crash, handlers })
-	utilruntime.ReallyCrash = false
-	var told []any
-	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, p any) { told = append(told, p) }}
+	told := takePanics(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{NoWatchList: true})
 		first := true
@@ -264,7 +260,50 @@ func TestPanic(t *testing.T) {
 		w.pass(time.Minute)
 		w.wantSame()
 	})
-	if diff := cmp.Diff([]any{"list", "handler"}, told); diff != "" {
+	if diff := cmp.Diff([]any{"list", "handler"}, *told); diff != "" {
+		t.Errorf("panics that were told (-want +got):\n%s", diff)
+	}
+}
+
+// takePanics keeps panics from ending the process, and returns those that apimachinery's
+// handlers have received.
+func takePanics(t *testing.T) *[]any {
+	t.Helper()
+	crash, handlers := utilruntime.ReallyCrash, utilruntime.PanicHandlers
+	t.Cleanup(func() { utilruntime.ReallyCrash, utilruntime.PanicHandlers = crash, handlers })
+	utilruntime.ReallyCrash = false
+	var told []any
+	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, p any) { told = append(told, p) }}
+	return &told
+}
+
+// TestPanicBesideStream checks the same of the page that is asked for beside a streamed
+// list which is silent.
+func TestPanicBesideStream(t *testing.T) {
+	told := takePanics(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		first := true
+		w.through(between{
+			list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				if first {
+					first = false
+					panic("list")
+				}
+				return w.server.ListWithContext(ctx, opts)
+			},
+			watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				if opts.SendInitialEvents != nil {
+					return silence(ctx, opts, time.Hour), nil
+				}
+				return w.server.WatchWithContext(ctx, opts)
+			},
+		})
+		w.start()
+		w.pass(10 * time.Minute)
+		w.wantSame()
+	})
+	if diff := cmp.Diff([]any{"list"}, *told); diff != "" {
 		t.Errorf("panics that were told (-want +got):\n%s", diff)
 	}
 }

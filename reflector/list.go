@@ -219,7 +219,7 @@ func (r *Reflector) receiveStream(ctx context.Context, session Relist) (rv strin
 			beside = r.requestPage(ctx)
 			silent.Reset(left() + stallGrace)
 		case a := <-beside.answer:
-			if a.err != nil {
+			if a.rethrow(); a.err != nil {
 				return "", nil, fmt.Errorf("%w, and pages fail: %w", errEndedEarly, a.err)
 			}
 			first = a.list
@@ -253,8 +253,16 @@ type pageRequest struct {
 }
 
 type pageAnswer struct {
-	list runtime.Object
-	err  error
+	list     runtime.Object
+	err      error
+	panicked any
+}
+
+// rethrow panics as the request did, on the goroutine of the step.
+func (a pageAnswer) rethrow() {
+	if a.panicked != nil {
+		panic(a.panicked)
+	}
 }
 
 func (r *Reflector) requestPage(ctx context.Context) pageRequest {
@@ -262,8 +270,12 @@ func (r *Reflector) requestPage(ctx context.Context) pageRequest {
 	ctx, p.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(p.done)
-		list, err := r.listPage(ctx, metav1.ListOptions{Limit: r.opts.PageSize})
-		p.answer <- pageAnswer{list, err}
+		var a pageAnswer
+		defer func() {
+			a.panicked = recover()
+			p.answer <- a
+		}()
+		a.list, a.err = r.listPage(ctx, metav1.ListOptions{Limit: r.opts.PageSize})
 	}()
 	return p
 }
@@ -271,9 +283,15 @@ func (r *Reflector) requestPage(ctx context.Context) pageRequest {
 func (p pageRequest) isSent() bool { return p.done != nil }
 
 func (p pageRequest) stop() {
-	if p.isSent() {
-		p.cancel()
-		<-p.done
+	if !p.isSent() {
+		return
+	}
+	p.cancel()
+	<-p.done
+	select {
+	case a := <-p.answer:
+		a.rethrow()
+	default: // it was received
 	}
 }
 
