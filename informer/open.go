@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -86,6 +87,7 @@ func (o *opener) waits(ctx context.Context, cause error) {
 	o.mu.Lock()
 	o.waited = waits{last: cause.Error(), time: time.Now(), n: o.waited.n + 1}
 	o.mu.Unlock()
+	defer utilruntime.HandleCrashWithContext(ctx)
 	o.onError(ctx, cause)
 }
 

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -199,7 +198,7 @@ func (s sentLike) RoundTrip(r *http.Request) (*http.Response, error) {
 func answers(ctx context.Context, lw cache.ListerWatcher) bool {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	_, err := endable.Call(ctx, func() (runtime.Object, error) {
+	_, err := call(ctx, func() (runtime.Object, error) {
 		return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	}, nil)
 	return err == nil || isServed(err)

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/features"
@@ -124,7 +125,7 @@ func waysToAsk(lw cache.ListerWatcher) (ways []func(ctx context.Context, nonce s
 					w.Stop()
 				}
 			}
-			w, err := endable.Call(ctx, func() (watch.Interface, error) {
+			w, err := call(ctx, func() (watch.Interface, error) {
 				return cache.ToWatcherWithContext(lw).WatchWithContext(ctx, opts)
 			}, stop)
 			stop(w)
@@ -132,11 +133,23 @@ func waysToAsk(lw cache.ListerWatcher) (ways []func(ctx context.Context, nonce s
 		})
 	}
 	return append(ways, func(ctx context.Context, nonce string) error {
-		_, err := endable.Call(ctx, func() (runtime.Object, error) {
+		_, err := call(ctx, func() (runtime.Object, error) {
 			return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1, Continue: nonce})
 		}, nil)
 		return err
 	})
+}
+
+// errPanicked indicates a request that has panicked.
+var errPanicked = errors.New("the ListerWatcher has panicked")
+
+// call makes a request of a ListerWatcher. A panic goes to
+// k8s.io/apimachinery/pkg/util/runtime as in client-go. If that does not end the process,
+// it is an error.
+func call[T any](ctx context.Context, request func() (T, error), late func(T)) (_ T, err error) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	err = errPanicked
+	return endable.Call(ctx, request, late)
 }
 
 // listedBy is the list of a ListerWatcher, and the transport that it has reached.

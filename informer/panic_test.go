@@ -1,0 +1,105 @@
+package informer_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// countPanics keeps panics from ending the process, and counts those that apimachinery's
+// handlers receive.
+func countPanics(t *testing.T) *atomic.Int32 {
+	t.Helper()
+	crash, handlers := utilruntime.ReallyCrash, utilruntime.PanicHandlers
+	t.Cleanup(func() { utilruntime.ReallyCrash, utilruntime.PanicHandlers = crash, handlers })
+	utilruntime.ReallyCrash = false
+	told := &atomic.Int32{}
+	utilruntime.PanicHandlers = []func(context.Context, any){func(context.Context, any) { told.Add(1) }}
+	return told
+}
+
+// listing is a ListerWatcher that calls a function before each list.
+type listing struct {
+	withoutStreams
+	before func(metav1.ListOptions)
+}
+
+// ListWithContext implements cache.ListerWithContext.
+func (l listing) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	l.before(opts)
+	return l.withoutStreams.ListWithContext(ctx, opts)
+}
+
+// TestPanicBeforeScope checks that a panic of a Factory's informer that does not know its
+// scope yet goes to apimachinery's handlers, and that the informer goes on if these do
+// not end the process.
+func TestPanicBeforeScope(t *testing.T) {
+	for name, c := range map[string]struct {
+		lists   int  // so many lists panic, after
+		after   int  // so many that do not
+		handler bool // the error handler panics, and the server is down for a minute
+	}{
+		"error handler":            {handler: true},
+		"question for the scope":   {lists: 1},
+		"question for the cluster": {lists: 1, after: 1},
+		"whether a server is up":   {lists: 2, after: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := countPanics(t)
+			inBubble(t, func(w *world) {
+				a, down := &address{}, &atomic.Bool{}
+				a.set(w.server, "one", nil)
+				w.put("a", "1")
+				down.Store(c.handler)
+				cfg := &rest.Config{Host: "http://api.example", Transport: refusingAll(a, http.StatusServiceUnavailable, down)}
+				r := &run{w: w, done: make(chan struct{}), db: w.open()}
+				factory, err := informer.NewFactory(r.db, cfg, informer.FactoryOptions{})
+				if err != nil {
+					w.Fatal(err)
+				}
+				client, err := kubernetes.NewForConfig(cfg)
+				if err != nil {
+					w.Fatal(err)
+				}
+				var lists atomic.Int32
+				lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+				r.inf = factory.NewInformer(listing{withoutStreams{lw}, func(metav1.ListOptions) {
+					if n := int(lists.Add(1)); n > c.after && n <= c.after+c.lists {
+						panic("list")
+					}
+				}}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
+				if err := r.inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {
+					if c.handler {
+						panic("handler")
+					}
+				}); err != nil {
+					w.Fatal(err)
+				}
+				r.start()
+				waitFor(time.Minute)
+				down.Store(false)
+				r.sync()
+				if !r.inf.Persisted() {
+					w.Errorf("in memory: %s", r.inf.Status().Memory)
+				}
+				r.end()
+			})
+			if n := int(told.Load()); n == 0 || !c.handler && n != c.lists {
+				t.Errorf("%d panics were told", n)
+			}
+		})
+	}
+}
