@@ -227,10 +227,9 @@ func isNil(v any) bool {
 // RunWithContext implements cache.SharedInformer. It blocks until the context ends and
 // all goroutines of the informer have ended, but for a question for the identity of the
 // server, which ends after 5 s. It flushes the store and releases the scope before it
-// waits for handlers.
+// waits for handlers. Like client-go's, it ends, too, after a panic of its own goroutine
+// that does not end the process, for example of the Backend.
 func (inf *Informer) RunWithContext(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	if !inf.claim() {
 		klog.FromContext(ctx).Info("Informer was started before, a second Run does nothing")
 		return

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/mem"
 )
 
 // countPanics keeps panics from ending the process, and counts those that apimachinery's
@@ -102,4 +104,41 @@ func TestPanicBeforeScope(t *testing.T) {
 			}
 		})
 	}
+}
+
+// panicking is a backend whose first Open panics.
+type panicking struct {
+	store.Backend
+	opened atomic.Bool
+}
+
+// Open implements store.Backend.
+func (b *panicking) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	if !b.opened.Swap(true) {
+		panic("open")
+	}
+	return b.Backend.Open(scope, opts)
+}
+
+// TestPanicOfBackend checks that Run ends after a panic that does not end the process, as
+// client-go's does, and that the next informer has the scope.
+func TestPanicOfBackend(t *testing.T) {
+	told := countPanics(t)
+	inBubble(t, func(w *world) {
+		b := &panicking{Backend: mem.New()}
+		r := w.run(informer.Options{Backend: b})
+		<-r.done
+		if n := informer.Leases(b); n != 0 || told.Load() != 1 {
+			w.Errorf("%d informers are held, %d panics were told", n, told.Load())
+		}
+		if err := r.inf.AddIndexers(cache.Indexers{}); err == nil {
+			w.Error("the informer has not ended")
+		}
+		next := w.run(informer.Options{Backend: b}).sync()
+		if !next.inf.Persisted() {
+			w.Errorf("in memory: %s", next.inf.Status().Memory)
+		}
+		next.end()
+		r.end()
+	})
 }

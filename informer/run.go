@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer/internal/cluster"
@@ -26,23 +27,38 @@ import (
 // run is what an Informer does from Run to its end. Only Run's goroutine uses it.
 type run struct{ *Informer }
 
-// run opens the store and has everything work until the context ends.
+// run runs the informer until the context ends.
 func (r run) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	// The next informer of the scope must know it also while this one opens it.
 	context.AfterFunc(ctx, func() { close(r.ending) })
 	r.hub.Begin()
+	opened := r.work(ctx)
+	cancel()
+	if opened != nil {
+		if err := opened.Close(); err != nil {
+			klog.FromContext(ctx).Error(err, "Last changes could not be written", "resource", r.Scope().String())
+		}
+	}
+	r.release()
+	r.hub.Wait()
+}
+
+// work opens the store and has everything work until the context ends. It returns the
+// store, nil if it has opened none. A panic, for example of the Backend, goes to
+// k8s.io/apimachinery/pkg/util/runtime as in client-go. If that does not end the process,
+// the informer ends.
+func (r run) work(ctx context.Context) (opened store.Store) {
+	defer utilruntime.HandleCrashWithContext(ctx)
 	f := r.find(ctx)
 	if errors.Is(f.err, cluster.ErrNoTransport) && r.factory.opts.RequireTransport {
 		r.refuse(ctx, f.err)
-		return
+		return nil
 	}
 	r.logger = klog.FromContext(ctx)
-	logger := klog.LoggerWithValues(r.logger, "resource", r.Scope().String())
-	ctx = klog.NewContext(ctx, logger)
-	r.content.opening.Lock() // AddIndexers waits until the store is opened
-	opened := r.opener.open(ctx, f, r.transform, r.content.present().Indexers())
-	pipeline := r.start(ctx, opened, f)
-	r.content.opening.Unlock()
+	ctx = klog.NewContext(ctx, klog.LoggerWithValues(r.logger, "resource", r.Scope().String()))
+	pipeline := r.open(ctx, f, &opened)
 	id := ""
 	if r.opener.isPersistent() {
 		id = r.Scope().ID()
@@ -57,11 +73,15 @@ func (r run) run(ctx context.Context) {
 	<-r.ending
 	leave()
 	parts.Wait()
-	if err := opened.Close(); err != nil {
-		logger.Error(err, "Last changes could not be written")
-	}
-	r.release()
-	r.hub.Wait()
+	return opened
+}
+
+// open opens the store and starts the handlers.
+func (r run) open(ctx context.Context, f found, opened *store.Store) *ingest.Pipeline {
+	r.content.opening.Lock() // AddIndexers waits until the store is opened
+	defer r.content.opening.Unlock()
+	*opened = r.opener.open(ctx, f, r.transform, r.content.present().Indexers())
+	return r.start(ctx, *opened, f)
 }
 
 // history returns the history that the informer shares with others.
@@ -80,13 +100,11 @@ func (r run) find(ctx context.Context) found {
 	return f
 }
 
-// refuse blocks until the context ends and then ends the informer, which may not run in
-// memory.
+// refuse blocks until the context of an informer ends that may not run in memory.
 func (r run) refuse(ctx context.Context, why error) {
 	klog.FromContext(ctx).Error(why, "Informer does not run, it could not be persisted", "type", fmt.Sprintf("%T", r.example))
 	r.opener.refuse(why, false)
 	<-r.ending
-	r.release()
 }
 
 // release ends the informer, but for calls of handlers that are in progress.
