@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -141,4 +142,38 @@ func TestPanicOfBackend(t *testing.T) {
 		next.end()
 		r.end()
 	})
+}
+
+// TestPanicOfAudit checks that an audit which panics fails, and that the next one is
+// made.
+func TestPanicOfAudit(t *testing.T) {
+	told := countPanics(t)
+	inBubble(t, func(w *world) {
+		var panics atomic.Bool
+		inner := cache.ToListerWatcherWithContext(w.server)
+		w.lw = &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				if opts.Limit > 1 && panics.Swap(false) {
+					panic("list")
+				}
+				return inner.ListWithContext(ctx, opts)
+			},
+			WatchFuncWithContext: inner.WatchWithContext,
+		}
+		w.put("a", "1")
+		r := w.run(informer.Options{AuditInterval: time.Hour}).sync()
+		panics.Store(true)
+		waitFor(90 * time.Minute)
+		if s := r.inf.Status().Audit; s == nil || s.Count != 0 || !strings.Contains(s.Error, "list") {
+			w.Errorf("after the panic: %+v", s)
+		}
+		waitFor(90 * time.Minute)
+		if s := r.inf.Status().Audit; s == nil || s.Count == 0 || s.Error != "" {
+			w.Errorf("later: %+v", s)
+		}
+		r.end()
+	})
+	if n := told.Load(); n != 1 {
+		t.Errorf("%d panics were told", n)
+	}
 }

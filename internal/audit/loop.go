@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -88,8 +90,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// audit runs one audit.
+// audit runs one audit. A panic, for example of List, goes to
+// k8s.io/apimachinery/pkg/util/runtime. If that does not end the process, the audit
+// fails.
 func (l *Loop) audit(ctx context.Context, o LoopOptions) {
+	defer utilruntime.HandleCrashWithContext(ctx, func(_ context.Context, cause any) {
+		l.note(Result{}, fmt.Errorf("panicked: %v", cause))
+	})
 	logger := klog.FromContext(ctx)
 	from, held, ok := o.Moment()
 	if !ok {
