@@ -424,7 +424,8 @@ func TestNoResourceOfFactory(t *testing.T) {
 				}
 				r.runClient(factory, client, &lines)
 				r.sync()
-				inMemory.runListWatch(factory, configMapsOf(client), &lines) // the scope is in use
+				// Its scope is in use.
+				inMemory.runListWatch(factory, configMapsOf(client), &lines)
 				inMemory.sync()
 				logs := []*log{{}, {}}
 				handle(w, logs[0])(r.inf)

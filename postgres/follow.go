@@ -105,7 +105,8 @@ type state struct {
 	place anchor // the mark before a watch; zero if there is none
 	known bool   // the log has the row that was delivered with that resource version
 	// newest is the last change up to that resource version, zero if the log has none;
-	// not read if the row is known. oldest is the resource version that the log begins at.
+	// not read if the row is known. oldest is the resource version that the log begins
+	// at.
 	newest change
 	oldest int64
 }

@@ -770,7 +770,8 @@ func (m *model) publishStep(p *player) {
 	p.deliver()
 	if p.ctx.Err() != nil && p.runs {
 		p.ended("killed", context.Cause(p.ctx))
-		m.exec("SELECT FROM informctl.scope FOR UPDATE") // what it has sent is committed, or never
+		// What it has sent is committed after this, or never.
+		m.exec("SELECT FROM informctl.scope FOR UPDATE")
 	}
 	p.f.left.Store(-1)
 }

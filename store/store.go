@@ -171,7 +171,8 @@ func (b Batch) Checkpoint(was Checkpoint) Checkpoint {
 	}
 	c.Time = time.Now()
 	isCurrent := c.RV != "" && !b.CatchUp
-	if !isCurrent && !was.Time.IsZero() && was.Time.Before(c.Time) { // or the clock was set back since
+	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time) // and no clock was set back since
+	if !isCurrent && wasSet {
 		c.Time = was.Time
 	}
 	return c

@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ConfirmGone asks the server whether it serves a resource in no version at all. A version
-// that is not served any more, as after an upgrade, is answered like a resource that was
-// deleted, and its objects still exist in the others. The error says that the resource is
-// served, or that the server has not said what it serves.
+// ConfirmGone asks the server whether it serves a resource in no version at all. A
+// version that is not served any more, as after an upgrade, is answered like a resource
+// that was deleted, and its objects still exist in the others. The error says that the
+// resource is served, or that the server has not said what it serves.
 func (t *Client) ConfirmGone(ctx context.Context, lw cache.ListerWatcher, resource schema.GroupResource) error {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()

@@ -147,8 +147,8 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	return ctx.Err()
 }
 
-// tellWritten tells handlers what the program has written through the indexer and the list
-// has found unchanged: the watch, which would have brought it, has ended before.
+// tellWritten tells handlers what the program has written through the indexer and the
+// list has found unchanged: the watch, which would have brought it, has ended before.
 func (r *relist) tellWritten(turn delivery.Turn) error {
 	keys := r.held.Untold()
 	if len(keys) == 0 {

@@ -37,8 +37,8 @@ type Options struct {
 	Strip         bool                // Transform removes managedFields, nothing else
 	// Verifier asks the server for its cluster. nil: it is not asked.
 	Verifier *cluster.Verifier
-	// Gone returns an error unless the server serves the resource in no version. nil: it is
-	// not asked.
+	// Gone returns an error unless the server serves the resource in no version. nil: it
+	// is not asked.
 	Gone            func(context.Context) error
 	NoProbe         bool // see reflector.Options.NoProbe
 	NotifyUnchanged bool // resync all handlers after a list

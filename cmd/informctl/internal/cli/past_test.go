@@ -112,7 +112,8 @@ func TestPastBetweenProcesses(t *testing.T) {
 		at := moments[i].UTC().Format(time.RFC3339Nano)
 		for _, args := range [][]string{{"query", "pods", "--at", at}, {"dump", "pods", "--at", at, "-o", "name"}, {"history", "pods", "--until", at}} {
 			got := sayAt(t.Context(), time.Now(), append(args, "--db", path)...)
-			text := regexp.MustCompile(`as of \d+s`).ReplaceAllString(got.Err, "as of 0s") // as the disk is fast
+			// As on a fast disk.
+			text := regexp.MustCompile(`as of \d+s`).ReplaceAllString(got.Err, "as of 0s")
 			if i == 0 && args[0] == "history" {
 				want = "informctl: nothing found in " + path + "\n"
 			}
