@@ -171,7 +171,7 @@ func (b Batch) Checkpoint(was Checkpoint) Checkpoint {
 	}
 	c.Time = time.Now()
 	isCurrent := c.RV != "" && !b.CatchUp
-	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time) // and no clock was set back since
+	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time) // else a clock was set back
 	if !isCurrent && wasSet {
 		c.Time = was.Time
 	}
