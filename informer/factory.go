@@ -100,7 +100,7 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	if f.opts.Configure != nil {
 		f.opts.Configure(example, &opts)
 	}
-	opts.Backend, opts.Scope = f.backend, store.Scope{}
+	opts.Backend, opts.Scope, opts.Identify = f.backend, store.Scope{}, nil
 	inf, err := New(lw, example, opts)
 	if err != nil {
 		klog.Background().Error(err, "Not persisted, client-go's informer is used", "type", fmt.Sprintf("%T", example))

@@ -52,6 +52,13 @@ type Options struct {
 	// another cluster's objects. Kind and Resource, if empty, are taken from the example;
 	// Form always is. An empty Namespace or selector means all.
 	Scope store.Scope
+	// Identify asks the server for the identity of its cluster, for example with
+	// ClusterIdentity. An informer with a Backend calls it before each probe, from one
+	// goroutine: while another cluster than that of Scope answers, as after its address
+	// has moved, that one is listed, and nothing of it is stored as complete. nil means
+	// that the cluster is the one of Scope for as long as the process runs. A Factory
+	// sets it aside, because it asks by itself.
+	Identify func(context.Context) (cluster string, err error)
 	// ResyncPeriod is the period of handlers that specify none; 0 means no resync.
 	ResyncPeriod time.Duration
 	// Indexers are rebuilt at every start.
@@ -154,6 +161,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		return nil, fmt.Errorf("informer: AuditInterval is %s, want 0 for never or more", opts.AuditInterval)
 	case slices.ContainsFunc(opts.Indexes, func(idx index.Index) bool { return idx.Name == "" }):
 		return nil, errors.New("informer: an index of Indexes has no name")
+	case opts.Identify != nil && opts.Scope.Cluster == "":
+		return nil, errors.New("informer: Identify is set and Scope names no cluster to compare with")
 	case opts.SyncWhen != CaughtUp && opts.SyncWhen != Loaded:
 		return nil, fmt.Errorf("informer: SyncWhen is %d, want CaughtUp or Loaded", opts.SyncWhen)
 	}

@@ -56,7 +56,7 @@ func (o *opener) inMemory(scope store.Scope, indexers cache.Indexers) (store.Sto
 // found is the scope of an informer.
 type found struct {
 	scope    store.Scope
-	verifier *cluster.Verifier // nil if the caller has named the cluster
+	verifier *cluster.Verifier // nil if nobody asks which cluster answers
 	// gone returns an error unless the server serves the resource in no version; nil if
 	// nobody can be asked.
 	gone func(context.Context) error

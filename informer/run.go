@@ -90,7 +90,11 @@ func (r run) history() rewind.History { return rewind.Of(r.opts.Backend, r.Scope
 // find finds the scope of the informer.
 func (r run) find(ctx context.Context) found {
 	if r.factory == nil {
-		return found{scope: r.scope}
+		f := found{scope: r.scope}
+		if r.opts.Identify != nil {
+			f.verifier = cluster.NewVerifierOf(r.opts.Identify, r.lw, r.scope.Cluster)
+		}
+		return f
 	}
 	f := r.opener.find(ctx, r.factory.finder, r.lw, r.scope)
 	f.group = r.factory

@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -26,9 +27,9 @@ const (
 // Verifier asks the server whether it is the cluster of a scope. Only the reflector's
 // goroutine uses it.
 type Verifier struct {
-	client *Client
-	lw     cache.ListerWatcher
-	want   string // the cluster of the scope
+	ask  func(context.Context) (cluster string, err error)
+	lw   cache.ListerWatcher
+	want string // the cluster of the scope
 
 	named      string // the cluster that the server has named last; "" before it has
 	unanswered int    // answers in a row that did not name the cluster
@@ -37,7 +38,18 @@ type Verifier struct {
 
 // NewVerifier returns a Verifier of the cluster of a scope, which asks through a client.
 func NewVerifier(client *Client, lw cache.ListerWatcher, want string) *Verifier {
-	return &Verifier{client: client, lw: lw, want: want}
+	ask := func(ctx context.Context) (string, error) { return client.askIdentity(ctx, lw) }
+	return &Verifier{ask: ask, lw: lw, want: want}
+}
+
+// NewVerifierOf returns a Verifier that asks through a function of the program.
+func NewVerifierOf(ask func(context.Context) (string, error), lw cache.ListerWatcher, want string) *Verifier {
+	bounded := func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askPatience)
+		defer cancel()
+		return endable.Call(ctx, func() (string, error) { return ask(ctx) }, nil)
+	}
+	return &Verifier{ask: bounded, lw: lw, want: want}
 }
 
 // Answer is what Ask has received.
@@ -49,7 +61,7 @@ type Answer struct {
 
 // Ask asks the server once.
 func (v *Verifier) Ask(ctx context.Context) Answer {
-	cluster, err := v.client.askIdentity(ctx, v.lw)
+	cluster, err := v.ask(ctx)
 	down := err != nil && !errors.Is(err, errRefused) && !isServed(err) && !answers(ctx, v.lw)
 	return Answer{cluster: cluster, err: err, down: down}
 }

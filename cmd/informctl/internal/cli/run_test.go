@@ -388,6 +388,8 @@ func TestRunAllChanges(t *testing.T) {
 		`msg="No longer followed"`:          1,
 		`msg="Followed in another version"`: 1,
 		`msg="Left out"`:                    0, // that of shaky is followed
+		"level=ERROR":                       0,
+		`msg="Deleted in the file, the server no longer serves it" resource="goess.goes.example.com (unstructured)"`: 1,
 	} {
 		if n := strings.Count(got.Err, text); n != want || got.Code != 0 {
 			t.Errorf("exit code %d, %d times, want %d: %s\n%s", got.Code, n, want, text, got.Err)

@@ -26,12 +26,14 @@ type Collection struct {
 	// List and Watch take the selectors of a request as they are: see Selected.
 	List  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	// Identify asks which cluster answers. nil: nobody can be asked.
+	Identify func(context.Context) (string, error)
 }
 
 // Collection returns what lists and watches the objects of a scope.
 func (srv *Server) Collection(scope store.Scope) (*Collection, error) {
 	r := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
-	collection := &Collection{Scope: scope}
+	collection := &Collection{Scope: scope, Identify: srv.Identify}
 	if scope.Form == store.Typed {
 		return collection, collection.useTyped(srv.Config, srv.client, r)
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/cadigest"
 )
 
@@ -89,6 +91,24 @@ type Server struct {
 	Config  *rest.Config
 	client  *http.Client
 	dynamic dynamic.Interface
+	asking  singleflight.Group // shares requests for the identity
+}
+
+// Identify asks which cluster answers: informer.ClusterIdentity, once for all that ask at
+// the same time.
+func (srv *Server) Identify(ctx context.Context) (string, error) {
+	answer := srv.asking.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		return informer.ClusterIdentity(ctx, srv.Config)
+	})
+	select {
+	case a := <-answer:
+		identity, _ := a.Val.(string)
+		return identity, a.Err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }
 
 // NewServer returns the server of a configuration. It makes no request.
@@ -101,7 +121,7 @@ func NewServer(config *rest.Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return &Server{config, client, dyn}, nil
+	return &Server{Config: config, client: client, dynamic: dyn}, nil
 }
 
 // Discovery returns a client that asks the server for its resources.

@@ -4,6 +4,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
@@ -213,7 +215,7 @@ func run(ctx context.Context, o *options) error {
 		}
 	}
 	var unread source.Unread
-	historians, err := o.historians(db, &unread)
+	historians, failures, err := o.historians(db, &unread)
 	if err != nil {
 		return err
 	}
@@ -233,6 +235,9 @@ func run(ctx context.Context, o *options) error {
 		if err != nil {
 			o.env.Note("%s", err) // there may be objects that have an answer
 		}
+		for _, err := range failures {
+			o.env.Note("%s", err)
+		}
 		return o.goOn(ctx, cancel, historians, found, begun)
 	}
 	if err != nil {
@@ -245,7 +250,7 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	o.noteSummary(historians)
-	failures := unread.Lines()
+	failures = append(failures, unread.Lines()...)
 	if ends {
 		failures = append(failures, fmt.Errorf("no process keeps %s, so nothing follows what is printed", db.Path))
 	} else if err := db.NoteAge(ctx, o.env, views, store.Place{Time: o.to}); err != nil {
@@ -254,16 +259,21 @@ func run(ctx context.Context, o *options) error {
 	return o.env.Incomplete(failures)
 }
 
-// historians returns one historian for each scope that is asked for.
-func (o *options) historians(db *source.Database, unread *source.Unread) (all []*historian, err error) {
+// historians returns one historian for each scope that is asked for, and the errors of
+// resources that are not there, if several are asked for.
+func (o *options) historians(db *source.Database, unread *source.Unread) (all []*historian, missing []error, err error) {
 	for _, want := range o.selection.Wanted {
 		infos, err := db.Find(want.Resource)
+		if errors.As(err, new(*resources.UnknownError)) && len(o.selection.Wanted) > 1 {
+			missing = append(missing, err)
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		opened, err := o.selection.Open(db, infos, unread)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		o.selection.NoteHidden(want.Resource, selection.ScopesOf(opened)...)
 		for _, v := range opened {
@@ -278,7 +288,7 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 			}
 		}
 	}
-	return all, nil
+	return all, missing, nil
 }
 
 // goOn prints what was found, and then what is changed, as it comes, until one

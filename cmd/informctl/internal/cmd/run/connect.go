@@ -14,7 +14,6 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
-	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/relay"
 	"github.com/informctl/informctl/store"
 )
@@ -77,7 +76,7 @@ func (c *connection) resolve(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if c.identity, err = informer.ClusterIdentity(ctx, c.Config); err != nil {
+	if c.identity, err = c.Identify(ctx); err != nil {
 		return err
 	}
 	c.version = c.Version()

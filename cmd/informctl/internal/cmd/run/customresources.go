@@ -1,11 +1,13 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,7 +121,7 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 			err = fs.rediscover(ctx, c)
 		}
 		switch {
-		case c == nil:
+		case c == nil || fs.definitions().isDenied():
 			err = errors.Join(err, fs.dropGone(ctx, nil, nil))
 		case cache.IsDone(c.told): // else what is known of them may be old
 			err = errors.Join(err, fs.adjust(ctx, c))
@@ -145,19 +147,11 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 // another version is believed when two answers in a row say so: servers of two versions
 // may answer in turn.
 func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
-	d, err := fs.cluster.Discovery()
-	if err != nil {
-		return err
-	}
-	now, err := cluster.DiscoverAll(d)
-	if err != nil {
-		return err
-	}
 	before := fs.cluster.everything
-	now.Asked = before.Served
-	fs.mu.Lock()
-	fs.cluster.everything = now
-	fs.mu.Unlock()
+	if err := fs.askAgain(); err != nil {
+		return err
+	}
+	now := fs.cluster.everything
 	said := slices.Clone(before.Left)
 	for gv := range now.Unknown { // what is followed of it stays
 		said = append(said, cluster.LeftOut{Resource: gv.String()})
@@ -238,9 +232,27 @@ func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 	return fs.dropGone(ctx, there, gone)
 }
 
+// askAgain asks the server for its resources, and keeps what it has said before.
+func (fs *followers) askAgain() error {
+	d, err := fs.cluster.Discovery()
+	if err != nil {
+		return err
+	}
+	now, err := cluster.DiscoverAll(d)
+	if err != nil {
+		return err
+	}
+	now.Asked = fs.cluster.everything.Served
+	fs.mu.Lock()
+	fs.cluster.everything = now
+	fs.mu.Unlock()
+	return nil
+}
+
 // dropGone drops what the file holds of resources that are followed in another version,
 // or that the server no longer serves. Of these the objects are deleted first, as they
-// are in the cluster: the log, with their last states, stays for its age.
+// are in the cluster: the log, with their last states, stays for its age. One answer of
+// the server is not believed, but its definitions are.
 func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMapping, gone sets.Set[string]) error {
 	infos, err := fs.stored()
 	if err != nil {
@@ -251,7 +263,7 @@ func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMa
 		s := i.Scope
 		return s.Cluster != fs.cluster.identity || isHeld(followers, s) ||
 			!isReplaced(followers, s) && !gone.Has(s.Resource) &&
-				(there[s.Resource] != nil || known.Served.Has(s.Resource) || known.Asked.Has(s.Resource) || known.IsUnknown(s.Kind.Group))
+				(known.Asked == nil || there[s.Resource] != nil || known.Served.Has(s.Resource) || known.Asked.Has(s.Resource) || known.IsUnknown(s.Kind.Group))
 	})
 	var failed error
 	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
@@ -293,17 +305,35 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	return true, nil
 }
 
-// deleteAll applies a list without objects to a scope, at the resource version of the
-// definitions, which say that there are none.
-func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
-	rv := ""
-	for _, f := range fs.list() {
-		if f.Scope.Resource == resources.Definitions {
-			rv = f.informer.LastSyncResourceVersion()
-		}
+// definitions returns the follower of the definitions of custom resources, nil if there is
+// none.
+func (fs *followers) definitions() *follower {
+	all := fs.list()
+	if i := slices.IndexFunc(all, func(f *follower) bool { return f.Scope.Resource == resources.Definitions }); i >= 0 {
+		return all[i]
 	}
+	return nil
+}
+
+// deleteAll applies a list without objects to a scope, at the resource version of the
+// definitions, which say that there are none. Where they are not listed, it is the
+// highest one of the built-in resources, but for events, which may be in an etcd of their
+// own, and else of the others.
+func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
+	rvs := map[string]string{} // by kind of follower
+	for _, f := range fs.list() {
+		of := "others"
+		switch {
+		case f.Scope.Resource == resources.Definitions:
+			of = "definitions"
+		case f.Scope.Form == store.Typed && !strings.HasPrefix(f.Scope.Resource, "events"):
+			of = "built-in"
+		}
+		rvs[of] = store.Higher(rvs[of], f.informer.LastSyncResourceVersion())
+	}
+	rv := cmp.Or(rvs["definitions"], rvs["built-in"], rvs["others"])
 	if rv == "" {
-		return errors.New("the definitions of custom resources are not listed")
+		return errors.New("nothing is listed yet whose resource version would be that of the deletions")
 	}
 	list, err := s.Relist()
 	if err != nil {

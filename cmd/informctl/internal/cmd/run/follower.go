@@ -65,7 +65,7 @@ func (o *options) newFollower(collection *cluster.Collection, db store.Backend) 
 		indexes = append(indexes, idx)
 	}
 	f.informer, err = informer.New(collection.ListerWatcher(f.answered), collection.Example, informer.Options{
-		Backend: db, Scope: f.Scope, Indexes: indexes, DecodedBytes: 1,
+		Backend: db, Scope: f.Scope, Identify: collection.Identify, Indexes: indexes, DecodedBytes: 1,
 		History: o.history.ofScope(f.Scope, o.serves),
 	})
 	if err != nil {
@@ -200,6 +200,9 @@ func isRefusal(err error) bool {
 
 // isDenied reports whether the server has refused the last request.
 func (f *follower) isDenied() bool {
+	if f == nil {
+		return false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.denied

@@ -216,7 +216,11 @@ func (fs *followers) note(ctx context.Context, ledger, key, value string) error 
 func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
 	server := fs.cluster.version
 	warn := cmdutil.Warnings(logger)
-	switch err := fs.note(ctx, wire.ServerLedger, wire.ServerVersion, server); {
+	var err error
+	if server != "" { // else it did not say: what is noted stays
+		err = fs.note(ctx, wire.ServerLedger, wire.ServerVersion, server)
+	}
+	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		warn.Info("The version of the server was not recorded", "because", err.Error())

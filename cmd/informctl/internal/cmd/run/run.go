@@ -365,7 +365,7 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 	shown.Wait()
 	if custom != nil && o.once && cache.IsDone(custom.told) {
 		there, gone := custom.present()
-		err = errors.Join(err, fs.dropGone(context.WithoutCancel(ctx), there, gone))
+		err = errors.Join(err, fs.askAgain(), fs.dropGone(context.WithoutCancel(ctx), there, gone))
 	}
 	return errors.Join(err, fs.dropUnlisted())
 }
