@@ -145,7 +145,7 @@ type Batch struct {
 	// reason, as Invalidate does.
 	Reason string
 	// Time is when the content was the server's, as of an import. Zero means now, or with
-	// a Reason or CatchUp that it was the server's last when the checkpoint says so.
+	// a Reason that it was the server's last when the checkpoint says so.
 	Time time.Time
 	// Rewound, with a Reason, means that what is stored belongs to a history of the
 	// server that is no more, or was never the server's: the log begins a new lineage.
@@ -170,9 +170,8 @@ func (b Batch) Checkpoint(was Checkpoint) Checkpoint {
 		return c
 	}
 	c.Time = time.Now()
-	isCurrent := c.RV != "" && !b.CatchUp
-	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time) // else a clock was set back
-	if !isCurrent && wasSet {
+	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time) // else a clock was set back since
+	if c.RV == "" && wasSet {
 		c.Time = was.Time
 	}
 	return c

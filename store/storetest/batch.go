@@ -218,9 +218,6 @@ func testCheckpointTime(h *harness) {
 	for after, do := range map[string]func() error{
 		"Invalidate": func() error { return h.Invalidate(h.Context(), "a list begins") },
 		"a reason":   func() error { return h.Apply(store.Batch{Reason: "a list begins", Rewound: true}) },
-		"catching up": func() error {
-			return h.Apply(store.Batch{RV: "9", CatchUp: true, Changes: []store.Change{{Object: configMap("a/one", "9", "red")}}})
-		},
 	} {
 		must(h, do())
 		if got := h.Checkpoint().Time; !got.Equal(then) {

@@ -305,8 +305,8 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	return true, nil
 }
 
-// definitions returns the follower of the definitions of custom resources, nil if there is
-// none.
+// definitions returns the follower of the definitions of custom resources, nil if there
+// is none.
 func (fs *followers) definitions() *follower {
 	all := fs.list()
 	if i := slices.IndexFunc(all, func(f *follower) bool { return f.Scope.Resource == resources.Definitions }); i >= 0 {
