@@ -31,10 +31,13 @@ func (l leased) isShared() bool {
 
 // leases has the informers of the process that have opened their scopes, or open them
 // first, until they have closed them.
-var leases = struct {
-	mu sync.Mutex
+var leases = leaseTable{of: map[leased]*Informer{}}
+
+// leaseTable is the type of leases.
+type leaseTable struct {
+	mu sync.Mutex // protects of
 	of map[leased]*Informer
-}{of: map[leased]*Informer{}}
+}
 
 // lease opens the scope of the informer. Who stops an informer does not always wait for
 // its end, as controller-runtime's RemoveInformer does not, so the next informer of the
