@@ -23,6 +23,9 @@ type scope struct {
 	why     string      // why everything is delivered; "" if it is not
 	members []*member
 	used    bool // there was a member
+	// rv is the last resource version that was shared. It is shared while known has none,
+	// which is so while the scope is listed again: an older one is right, too.
+	rv string
 	// next is the place that the ledger gets when the fences of all members are passed;
 	// nil if there is none.
 	next   *store.Place
@@ -249,6 +252,7 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 	}
 	// Who is missing receives everything, too, so nobody waits for it.
 	s.why, s.allowed, s.next, s.passed, s.known = err.Error(), 0, nil, nil, partial(feed.First())
+	s.rv = ""
 	s.logger.Info("A consumer receives everything", "because", s.why)
 }
 

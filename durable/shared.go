@@ -148,6 +148,11 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 	case c.damaged:
 		c.addKeysLocked(*before)
 	}
+	for id, known := range before.Scopes {
+		if s := c.scopes[id]; s != nil {
+			s.rv = known.RV
+		}
+	}
 	c.term = doc.Term
 	c.noteStateLocked()
 	c.activateLocked()
@@ -169,7 +174,7 @@ func (c *Consumer) replaceLocked(doc document) {
 	}
 	for id, s := range c.scopes {
 		known, ok := doc.Scopes[id]
-		s.known, s.allowed, s.sweep, s.next = known, known.Handlers, known.Sweep, nil
+		s.known, s.allowed, s.sweep, s.next, s.rv = known, known.Handlers, known.Sweep, nil, ""
 		c.sweepAnewLocked(s, doc.Revision)
 		switch {
 		case !ok:
@@ -311,11 +316,14 @@ func (c *Consumer) document() (doc document, rounds []round, ok bool) {
 	}
 	places := map[string]place{}
 	for id, s := range c.scopes {
-		if s.known.RV == "" {
+		if s.known.RV != "" {
+			s.rv = s.known.RV
+		}
+		if s.rv == "" {
 			continue
 		}
 		p := s.known
-		p.Lineage, p.Mark, p.Random = "", 0, 0
+		p.Lineage, p.Mark, p.Random, p.RV = "", 0, 0, s.rv
 		places[id] = p
 	}
 	var keys []sharedKey

@@ -23,6 +23,9 @@ import (
 
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/internal/resume"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // cluster holds one ConfigMap, whose writes need its resource version.
@@ -463,5 +466,60 @@ func TestDiesAfterClaim(t *testing.T) {
 		w.pass(2 * time.Hour)
 		third.want("by the third one", "owner-x")
 		third.end()
+	})
+}
+
+// markFeed is a feed of which Mark returns what is set.
+type markFeed struct {
+	feedOf
+	mu   sync.Mutex // protects last
+	last store.Place
+}
+
+func (f *markFeed) set(mark uint64, rv string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = store.Place{Lineage: "lineage", Mark: mark, RV: rv}
+}
+
+func (f *markFeed) Mark() (store.Place, uint64, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last, f.last.Mark, true
+}
+
+// TestSharedWhileListed checks that the place of a scope stays in what is shared while it
+// is listed again, also by the next process.
+func TestSharedWhileListed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		db, err := bolt.Open(w.path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		feed := &markFeed{feedOf: feedOf{keys: &[]string{}}}
+		feed.set(1, "10")
+		for range 2 {
+			c, err := durable.Open(db, "test", w.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Handler(cache.ResourceEventHandlerFuncs{}).(resume.Handler).Opened(feed)
+			w.pass(30 * time.Second)
+			feed.set(2, "")
+			w.pass(30 * time.Second)
+			if rv := c.Status().Scopes[0].ResourceVersion; rv != "" {
+				t.Errorf("the place of the file is %s, want one without a resource version", rv)
+			}
+			if text := shared.document(); !strings.Contains(text, `"resourceVersion":"10","handlers":1`) {
+				t.Errorf("while it is listed: %s", text)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }
