@@ -105,6 +105,7 @@ type Consumer struct {
 	term    term      // of the file
 	invalid string    // why no place is valid
 	damaged bool      // values of the ledger could not be read
+	reset   bool      // what is shared is to be forgotten, too
 	// unwritten is set while CommitFirst waits in vain
 	unwritten bool
 	frozen    bool              // places do not move: see freezeLocked
@@ -175,6 +176,9 @@ type state struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
 	Term     term   `json:"term,omitzero"`
+	// Reset means that Reset has left nothing else, and that what is shared is forgotten
+	// by the process that takes it over next.
+	Reset bool `json:"reset,omitempty"`
 }
 
 func ledgerName(name string) string { return "consumer/" + name }
@@ -241,6 +245,9 @@ func (c *Consumer) load(ctx context.Context) error {
 	if len(values) > 0 && known.Version != c.opts.Version {
 		c.invalid = c.otherVersion(known.Version)
 	}
+	if known.Reset {
+		c.invalid, c.reset = "it was reset", c.shared != nil
+	}
 	for key, value := range values {
 		if id, ok := strings.CutPrefix(key, prefixPlace); ok {
 			s := &scope{id: id, recorded: true}
@@ -281,7 +288,7 @@ func (c *Consumer) otherVersion(before string) string {
 
 // noteStateLocked writes the state with the next commit.
 func (c *Consumer) noteStateLocked() {
-	if b, err := json.Marshal(state{c.opts.Version, revision(), c.term}); err == nil {
+	if b, err := json.Marshal(state{c.opts.Version, revision(), c.term, c.reset}); err == nil {
 		c.changed[stateKey] = b
 	}
 }

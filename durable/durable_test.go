@@ -304,6 +304,50 @@ func TestKilledBeforeEverything(t *testing.T) {
 	})
 }
 
+// TestResetOfShared checks that a reset also forgets what was shared: for this process,
+// for another one that takes over next, and if this one dies before that.
+func TestResetOfShared(t *testing.T) {
+	for name, failing := range map[string]bool{"at once": false, "in the second process": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				shared := w.shared()
+				w.put("a", "owner-a")
+				w.put("b", "owner-b")
+				l := w.start(1).begin()
+				l.want("at first", "owner-a", "owner-b")
+				l.end()
+				l = w.replica().start(1).begin()
+				other := l.w
+				l.queue.AddAfter(cache.ObjectName{Namespace: "default", Name: "later"}, 10*time.Hour)
+				w.pass(time.Minute)
+				l.end()
+				w.inFile(func(db *bolt.DB) error { return durable.Reset(t.Context(), db, "test") })
+				if failing {
+					shared.fail(errors.New("forbidden"))
+					l = w.start(1).begin()
+					w.pass(time.Minute)
+					l.end()
+					shared.fail(nil)
+				}
+				shared.with(func() { shared.lost = true })
+				l = w.start(1).begin()
+				w.pass(5 * time.Second)
+				l.want("after a reset", "owner-a", "owner-b")
+				if s := l.consumer.Status(); s.Delayed != 0 || s.Term != 4 || strings.Contains(shared.document(), "later") {
+					t.Errorf("after a reset: %+v, and shared: %s", s, shared.document())
+				}
+				l.dies(shared)
+				l = other.start(1).begin()
+				w.pass(5 * time.Second)
+				if s := l.consumer.Status(); s.Delayed != 0 {
+					t.Errorf("on another node: %+v", s)
+				}
+				l.end()
+			})
+		})
+	}
+}
+
 // TestStored checks what is said of consumers without a process, and that a reset makes
 // handlers receive everything.
 func TestStored(t *testing.T) {

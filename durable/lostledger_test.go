@@ -88,7 +88,7 @@ func TestDamagedLedgerHeals(t *testing.T) {
 		if err := durable.Reset(w.Context(), db, "test"); err != nil {
 			t.Error(err)
 		}
-		if values, err := db.Ledger(w.Context(), "consumer/test"); err != nil || len(values) > 0 {
+		if values, err := db.Ledger(w.Context(), "consumer/test"); err != nil || len(values) != 1 || values["state"] == nil {
 			t.Errorf("after Reset: %q, %v", values, err)
 		}
 		_ = db.Close()

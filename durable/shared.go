@@ -132,6 +132,13 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 		*before = doc
 	}
 	doc.Term = term{doc.Term.Number + 1, c.shared.holder}
+	c.mu.Lock()
+	reset := c.reset
+	c.mu.Unlock()
+	if reset {
+		// With this content, nobody goes on from a file of an older term.
+		*before, doc = document{}, document{Term: doc.Term, Content: doc.Term}
+	}
 	if b, err = doc.compress(); err != nil {
 		return false, err
 	}
@@ -153,7 +160,7 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 			s.rv = known.RV
 		}
 	}
-	c.term = doc.Term
+	c.term, c.reset = doc.Term, false
 	c.noteStateLocked()
 	c.activateLocked()
 	return true, nil

@@ -59,8 +59,9 @@ func stored(name string, values map[string][]byte, now time.Time) Status {
 }
 
 // Reset forgets the place and the queue of a consumer that no process has: its handlers
-// receive everything at the next start. The error wraps store.ErrNotFound if there is no
-// such consumer.
+// receive everything at the next start. What it shares is forgotten when the process of
+// that start takes it over. The error wraps store.ErrNotFound if there is no such
+// consumer.
 func Reset(ctx context.Context, ledger store.Ledger, name string) error {
 	names, err := ledger.Ledger(ctx, registry)
 	if _, ok := names[name]; !ok {
@@ -70,7 +71,10 @@ func Reset(ctx context.Context, ledger store.Ledger, name string) error {
 		return fmt.Errorf("consumer %q: %w", name, err)
 	}
 	// The name goes last: what is left after an error can be reset again.
-	err = ledger.ReplaceLedger(ctx, ledgerName(name), nil)
+	b, err := json.Marshal(state{Reset: true})
+	if err == nil {
+		err = ledger.ReplaceLedger(ctx, ledgerName(name), map[string][]byte{stateKey: b})
+	}
 	if err == nil {
 		err = ledger.SetLedger(ctx, registry, map[string][]byte{name: nil})
 	}
