@@ -125,6 +125,7 @@ func (f *feedOf) Passed(uint64) bool                { return true }
 func (f *feedOf) Ended() bool                       { return false }
 func (f *feedOf) Flush(context.Context) error       { return nil }
 func (f *feedOf) Len() int                          { return len(*f.keys) }
+func (f *feedOf) Live() bool                        { return true }
 func (f *feedOf) Sweep(after string, limit int) (string, bool, error) {
 	n := 0
 	for _, k := range *f.keys {

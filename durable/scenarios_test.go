@@ -123,6 +123,38 @@ func TestPanic(t *testing.T) {
 	})
 }
 
+// TestTrickleAfterPanic checks that each object comes also after a handler has panicked,
+// which keeps the place where it is.
+func TestTrickleAfterPanic(t *testing.T) {
+	crash := utilruntime.ReallyCrash
+	utilruntime.ReallyCrash = false
+	defer func() { utilruntime.ReallyCrash = crash }()
+	inBubble(t, func(w *world) {
+		w.opts = durable.Options{Every: time.Hour}
+		w.putNumbered(60)
+		l := w.open()
+		l.addHandler(panics{enqueue{l}})
+		l.run()
+		l.begin()
+		w.put("b", "owner-b")
+		w.pass(10 * time.Second)
+		before := l.consumer.Status().Scopes[0].ResourceVersion
+		l.want("at first", "owner")
+		w.pass(2*time.Hour + time.Minute)
+		seen := map[string]bool{}
+		for _, call := range l.received() {
+			seen[call] = true
+		}
+		if len(seen) != 60 {
+			t.Errorf("%d objects of 60 have come", len(seen))
+		}
+		if rv := l.consumer.Status().Scopes[0].ResourceVersion; rv != before {
+			t.Errorf("the place has moved from %s to %s", before, rv)
+		}
+		l.end()
+	})
+}
+
 // panics panics for the object b.
 type panics struct{ enqueue }
 

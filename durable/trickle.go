@@ -115,7 +115,7 @@ func (c *Consumer) sweepLocked(s *scope, at time.Time) error {
 // areLiveLocked reports whether all handlers receive what a sweep brings.
 func (s *scope) areLiveLocked() bool {
 	for _, m := range s.members {
-		if _, _, ok := m.feed.Mark(); !ok {
+		if !m.feed.Live() {
 			return false
 		}
 	}

@@ -61,6 +61,9 @@ type Feed interface {
 	Flush(context.Context) error
 	// Len returns the number of objects.
 	Len() int
+	// Live reports whether Sweep brings something. It brings nothing before what Begin
+	// brings, nor when the handler was removed or the informer has ended.
+	Live() bool
 	// Sweep brings up to limit stored objects with keys after one as initial adds, behind
 	// what waits. It returns the last key, and whether more follow.
 	Sweep(after string, limit int) (last string, more bool, err error)

@@ -101,12 +101,22 @@ func (f feed) Len() int {
 	return f.r.hub.keys.known.Len()
 }
 
+func (f feed) Live() bool {
+	f.r.hub.mu.Lock()
+	defer f.r.hub.mu.Unlock()
+	return f.isLiveLocked()
+}
+
+func (f feed) isLiveLocked() bool {
+	return f.r.stage == live && !f.r.resumed.Everything() && !f.r.removed && f.r.hub.isToldLocked()
+}
+
 func (f feed) Sweep(after string, limit int) (last string, more bool, err error) {
 	r, h := f.r, f.r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.cond.Broadcast()
-	if r.stage != live || r.resumed.Everything() || r.removed || !h.isToldLocked() {
+	if !f.isLiveLocked() {
 		return after, true, nil
 	}
 	entries, err := h.store.Select(store.Query{After: after, Limit: limit})
