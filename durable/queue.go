@@ -46,7 +46,7 @@ func WrapQueue[T comparable](
 	q := &queue[T]{
 		TypedRateLimitingInterface: inner, c: c, codec: codec,
 		limiter: &limits[T]{TypedRateLimiter: limiter, before: map[T]failures{}},
-		states:  map[T]*keyEntry{}, changed: map[T]struct{}{}, restored: map[T]keyState{},
+		states:  map[T]*keyEntry{}, changed: map[T]struct{}{},
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,6 +69,9 @@ func (c *Consumer) checkOneQueueLocked() {
 	}
 }
 
+// keptRoom is for how many changed keys memory is kept for the next commit.
+const keptRoom = 4096
+
 // queue records what waits in the inner queue, is in work or has failed. Every call
 // records first and then calls the inner queue.
 type queue[T comparable] struct {
@@ -81,7 +84,7 @@ type queue[T comparable] struct {
 	limiter  *limits[T]
 	states   map[T]*keyEntry
 	changed  map[T]struct{} // since the last collectLocked
-	restored map[T]keyState // before the consumer is active
+	restored map[T]keyState // before the consumer is active; nil if there is none
 }
 
 // keyState is what is stored of a key.
@@ -166,6 +169,9 @@ func (q *queue[T]) restoreLocked() {
 		q.states[item] = e
 		q.changed[item] = struct{}{}
 		q.limiter.restore(item, failures{s.Failures, s.Last})
+		if q.restored == nil {
+			q.restored = map[T]keyState{}
+		}
 		q.restored[item] = s
 	}
 	q.c.keys = nil
@@ -191,7 +197,7 @@ func (q *queue[T]) replaceLocked() {
 		}
 		q.changed[item] = struct{}{}
 	}
-	clear(q.restored)
+	q.restored = nil
 	q.restoreLocked()
 }
 
@@ -209,7 +215,7 @@ func (q *queue[T]) activateLocked() {
 			q.add(item, after, s.Priority)
 		}
 	}
-	clear(q.restored)
+	q.restored = nil
 }
 
 // add adds to the inner queue.
@@ -392,6 +398,9 @@ func (q *queue[T]) collectLocked(changes map[string][]byte) {
 			continue // a struct of numbers and texts has no error
 		}
 		changes[prefixKey+e.encoded], e.stored = b, true
+	}
+	if len(q.changed) > keptRoom {
+		q.changed = map[T]struct{}{}
 	}
 	clear(q.changed)
 }
