@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -105,6 +106,42 @@ func TestClockWasBack(t *testing.T) {
 				t.Errorf("%d delayed, want none: it was worked on and forgotten", s.Delayed)
 			}
 			l.end()
+		})
+	}
+}
+
+// TestDelayOfWorkedOn checks that a delay that was left is kept although its key is added
+// and worked on before the consumer is active.
+func TestDelayOfWorkedOn(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"written meanwhile": time.Minute, "at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				shared := w.shared()
+				later := cache.ObjectName{Namespace: "default", Name: "later"}
+				l := w.start(1).begin()
+				l.queue.AddAfter(later, time.Hour)
+				w.pass(time.Minute)
+				l.end()
+				shared.fail(errors.New("forbidden"))
+				l = w.start(1).begin()
+				l.queue.Add(later)
+				l.want("before it is active", "later")
+				w.pass(wait)
+				shared.fail(nil)
+				w.pass(time.Minute)
+				l.want("when it is")
+				l.kill()
+				l = w.start(1).begin()
+				w.pass(57*time.Minute - wait)
+				l.want("before the delay is over")
+				w.pass(2 * time.Hour)
+				l.want("after the delay", "later")
+				l.end()
+				l = w.start(1).begin()
+				w.pass(2 * time.Hour)
+				l.want("when all is done")
+				l.end()
+			})
 		})
 	}
 }

@@ -101,6 +101,12 @@ type keyState struct {
 	Last       time.Duration `json:"last,omitempty"` // the last delay of the rate limiter
 }
 
+// rest returns how long a delay lasts still. It is never longer than it was, also if the
+// clock was set back.
+func (s keyState) rest(now time.Time) time.Duration {
+	return min(max(s.Due.Sub(now.Round(0)), 0), s.Delay)
+}
+
 // keyEntry is the state of a key in this process.
 type keyEntry struct {
 	encoded   string
@@ -124,7 +130,7 @@ func (e *keyEntry) merge(left *keyEntry) {
 	e.stored, e.dirty = true, e.dirty || left.dirty
 	e.Failures, e.Last = left.Failures, left.Last
 	if e.Due.IsZero() || !left.Due.IsZero() && left.Due.Before(e.Due) {
-		e.Due, e.Delay = left.Due, left.Delay
+		e.Due, e.Delay, e.fires = left.Due, left.Delay, left.fires
 	}
 	e.apart = e.dirty && !e.Due.IsZero()
 	if e.Priority == nil {
@@ -162,6 +168,9 @@ func (q *queue[T]) restoreLocked() {
 		}
 		e := &keyEntry{encoded: encoded, dirty: s.Waits || s.Unresolved, stored: true, keyState: s}
 		e.Unresolved, e.apart = false, e.dirty && !s.Due.IsZero()
+		if !s.Due.IsZero() {
+			e.fires = time.Now().Add(s.rest(time.Now()))
+		}
 		if before := q.states[item]; before != nil && before.added {
 			before.merge(e)
 			e = before
@@ -202,20 +211,36 @@ func (q *queue[T]) replaceLocked() {
 }
 
 func (q *queue[T]) activateLocked() {
-	at := time.Now().Round(0)
+	at := time.Now()
 	for item, s := range q.restored {
 		if s.Waits || s.Unresolved {
 			q.add(item, 0, s.Priority)
 		}
 		if !s.Due.IsZero() {
-			after := min(max(s.Due.Sub(at), 0), s.Delay)
-			if e := q.states[item]; e != nil {
-				e.fires = time.Now().Add(after)
-			}
+			after := s.rest(at)
+			q.delayLocked(item, s, at.Add(after))
 			q.add(item, after, s.Priority)
 		}
 	}
 	q.restored = nil
+}
+
+// delayLocked records a delay that the inner queue gets. Its key may have been worked on
+// since it was restored, and with it a delay that is over, or of a queue with priorities.
+func (q *queue[T]) delayLocked(item T, s keyState, fires time.Time) {
+	e := q.states[item]
+	if e == nil || e.Due.IsZero() {
+		if e = q.noteLocked(item); e == nil {
+			return
+		}
+		e.Due, e.Delay, e.apart = s.Due, s.Delay, e.dirty && !e.inWork
+		if e.Priority == nil {
+			e.Priority = s.Priority
+		}
+	}
+	if e.Due.Equal(s.Due) {
+		e.fires = fires
+	}
 }
 
 // add adds to the inner queue.

@@ -37,11 +37,12 @@ func (q *hooked) GetWithPriority() (item cache.ObjectName, priority int, shutdow
 }
 
 // TestDelayOfWaitingKey checks that a delay outlives that its key is worked on at once,
-// although a queue with priorities has one place for a key: after a kill, and if Get
-// meets the delay.
+// although a queue with priorities has one place for a key: after a kill, if Get meets
+// the delay, and if a process that was not active yet has worked on it.
 func TestDelayOfWaitingKey(t *testing.T) {
 	key := cache.ObjectName{Namespace: "a", Name: "key"}
-	for name, inGet := range map[string]bool{"in work and killed": false, "during Get": true} {
+	const inWork, inGet, early = "in work and killed", "during Get", "before the consumer is active"
+	for _, name := range []string{inWork, inGet, early} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
@@ -49,13 +50,14 @@ func TestDelayOfWaitingKey(t *testing.T) {
 				var consumer *durable.Consumer
 				var queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 				var inner *hooked
+				var opts durable.Options
 				open := func() (end func()) {
 					t.Helper()
 					db, err := bolt.Open(path, bolt.Options{})
 					if err != nil {
 						t.Fatal(err)
 					}
-					if consumer, err = durable.Open(db, "a", durable.Options{}); err != nil {
+					if consumer, err = durable.Open(db, "a", opts); err != nil {
 						t.Fatal(err)
 					}
 					limiter := workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()
@@ -94,11 +96,24 @@ func TestDelayOfWaitingKey(t *testing.T) {
 				}
 				begun := time.Now()
 				end := open()
-				queue.Add(key)
-				if inGet {
+				switch name {
+				case early:
+					queue.AddAfter(key, time.Hour)
+					end()
+					elected := make(chan struct{})
+					opts.Elected = elected
+					end = open()
+					queue.Add(key)
+					work()
+					pass(time.Minute) // nothing is left of it
+					close(elected)
+					pass(5 * time.Second)
+				case inGet:
+					queue.Add(key)
 					inner.after = func() { queue.AddAfter(key, time.Hour) }
 					work()
-				} else {
+				case inWork:
+					queue.Add(key)
 					_, _ = queue.Get()
 					queue.AddAfter(key, time.Hour)
 					killed(end)
