@@ -21,8 +21,9 @@
 // Each change that the informer has received and that is in the file is worked on at
 // least once at or after its delivery, whatever the process dies of: a key leaves the
 // file when Forget and Done were called for it and it was not added meanwhile. A change
-// may be delivered again, up to about a second of them after a crash. A key whose work
-// ended without Forget, as after a terminal error, runs once after the next start.
+// may be delivered again, up to about a second of them after a crash, and with package
+// controllerruntime after Close, too. A key whose work ended without Forget, as after a
+// terminal error, runs once after the next start.
 //
 // The log has what a commit has changed, from the state before it to the state after it.
 // So a change that was delivered, worked on and undone inside one commit, which takes a
