@@ -23,9 +23,10 @@ type scope struct {
 	why     string      // why everything is delivered; "" if it is not
 	members []*member
 	used    bool // there was a member
-	// rv is the last resource version that was shared. It is shared while known has none,
-	// which is so while the scope is listed again: an older one is right, too.
-	rv string
+	// rv is the last resource version that was shared, and lineage the log's at that
+	// time. It is shared while known has none, which is so while the scope is listed
+	// again: an older one of the same history is right, too.
+	rv, lineage string
 	// next is the place that the ledger gets when the fences of all members are passed;
 	// nil if there is none.
 	next   *store.Place
@@ -252,7 +253,7 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 	}
 	// Who is missing receives everything, too, so nobody waits for it.
 	s.why, s.allowed, s.next, s.passed, s.known = err.Error(), 0, nil, nil, partial(feed.First())
-	s.rv = ""
+	s.rv, s.lineage = "", ""
 	s.logger.Info("A consumer receives everything", "because", s.why)
 }
 

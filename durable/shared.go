@@ -157,7 +157,7 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 	}
 	for id, known := range before.Scopes {
 		if s := c.scopes[id]; s != nil {
-			s.rv = known.RV
+			s.rv, s.lineage = known.RV, s.known.Lineage
 		}
 	}
 	c.term, c.reset = doc.Term, false
@@ -323,8 +323,11 @@ func (c *Consumer) document() (doc document, rounds []round, ok bool) {
 	}
 	places := map[string]place{}
 	for id, s := range c.scopes {
-		if s.known.RV != "" {
-			s.rv = s.known.RV
+		switch {
+		case s.known.RV != "":
+			s.rv, s.lineage = s.known.RV, s.known.Lineage
+		case s.lineage != s.known.Lineage: // the history was rewound
+			s.rv = ""
 		}
 		if s.rv == "" {
 			continue

@@ -19,7 +19,7 @@ import (
 func TestIdentify(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var answers atomic.Pointer[string]
-		one, two := "kube-system/one", "kube-system/two"
+		one, two := "one", "two"
 		answers.Store(&one)
 		opts := informer.Options{
 			Scope:    store.Scope{Cluster: one},

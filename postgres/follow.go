@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -143,9 +144,12 @@ func (l *ListerWatcher) delivered(r receipt) {
 	l.recent = append(l.recent, r)
 }
 
-// listed notes that the informer has received a whole list.
+// listed notes that the informer, or an audit beside it, has received a whole list. Rows
+// from its resource version on that were delivered before are of another log.
 func (l *ListerWatcher) listed(r receipt) {
-	l.forget()
+	l.mu.Lock()
+	l.recent = slices.DeleteFunc(l.recent, func(had receipt) bool { return had.rv >= r.rv && had.anchor != r.anchor })
+	l.mu.Unlock()
 	l.delivered(r)
 }
 

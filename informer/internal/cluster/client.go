@@ -145,7 +145,6 @@ const refusedFor = 10 * time.Second
 func (t *Client) isRefused(cluster, remembered string) bool {
 	t.f.mu.Lock()
 	defer t.f.mu.Unlock()
-	ways := []string{"", "host", "user", "kube-system"} // from weak to strong
 	if slices.Index(ways, wayOf(cluster)) >= slices.Index(ways, wayOf(remembered)) {
 		return false
 	}

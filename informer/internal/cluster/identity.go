@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -55,6 +56,16 @@ func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
 	return "host/" + cfg.Host + "/" + ca, nil
+}
+
+// ways are those by which a cluster is identified, from weak to strong.
+var ways = []string{"", "host", "user", "kube-system"}
+
+// areOfTwoWays reports whether two identities, which are not the program's own names, do
+// not say whether they are of one cluster.
+func areOfTwoWays(a, b string) bool {
+	a, b = wayOf(a), wayOf(b)
+	return a != b && slices.Contains(ways, a) && slices.Contains(ways, b)
 }
 
 // wayOf returns how a cluster was identified.

@@ -70,7 +70,7 @@ func (v *Verifier) Ask(ctx context.Context) Answer {
 // judged is false, it is what it was, and an error says that it must be asked again.
 func (v *Verifier) Judge(ctx context.Context, a Answer) (is string, judged bool, err error) {
 	err = a.err
-	if err == nil && wayOf(a.cluster) != wayOf(v.want) {
+	if err == nil && areOfTwoWays(a.cluster, v.want) {
 		err = errRefused
 	}
 	v.failed = err != nil

@@ -221,7 +221,19 @@ func (l *List) Stored(b store.Batch) {
 
 // Untold returns the keys, in order, that the program has written before the list, and
 // that the list has found as they were written: no handler has been told.
-func (l *List) Untold() []string { return sets.List(l.written.Union(l.ahead)) }
+// It may have found others so that were written while it ran.
+func (l *List) Untold() []string {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return sets.List(l.written.Union(l.ahead).Union(l.s.ahead))
+}
+
+// Told notes that handlers are told an object that the program has written.
+func (l *List) Told(key string) {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	l.s.ahead.Delete(key)
+}
 
 // Break notes that the list has ended before it was whole.
 func (l *List) Break() {

@@ -120,7 +120,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		if err := turn.MarkListed(); err != nil {
 			return err
 		}
-		if err := r.tellWritten(turn); err != nil {
+		if err := r.tellWritten(turn, rv); err != nil {
 			return err
 		}
 		if why = p.state.Listed(rv); why == cluster.Foreign {
@@ -149,25 +149,34 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 
 // tellWritten tells handlers what the program has written through the indexer and the
 // list has found unchanged: the watch, which would have brought it, has ended before.
-func (r *relist) tellWritten(turn delivery.Turn) error {
+func (r *relist) tellWritten(turn delivery.Turn, rv string) error {
 	keys := r.held.Untold()
 	if len(keys) == 0 {
 		return nil
 	}
+	before, err := r.p.store.Before(keys)
+	if err != nil {
+		r.p.state.Failed(err)
+		return err
+	}
 	known := turn.Known()
 	for _, key := range keys {
-		is, exists, err := r.p.store.Entry(key)
-		if err != nil {
-			r.p.state.Failed(err)
-			return err
+		is, exists := before.Held[key]
+		if is.Err != nil {
+			r.p.state.Failed(is.Err)
+			return is.Err
+		}
+		if rv != "" && store.Higher(is.RV, rv) != rv {
+			continue // it was written after the list, and the watch brings it
 		}
 		var was store.Entry
 		if known.Contains(key) {
 			was.Key = key
 		}
 		if exists || was.Key != "" {
-			turn.Tell(delivery.Change{Key: key, Is: is}, was, delivery.Slim{})
+			turn.Tell(delivery.Change{Key: key, Is: is.Entry}, was, delivery.Slim{})
 		}
+		r.held.Told(key)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,10 +236,8 @@ func run(ctx context.Context, o *options) error {
 		if err != nil {
 			o.env.Note("%s", err) // there may be objects that have an answer
 		}
-		for _, err := range failures {
-			o.env.Note("%s", err)
-		}
-		return o.goOn(ctx, cancel, historians, found, begun)
+		incomplete := o.env.Incomplete(failures)
+		return cmp.Or(o.goOn(ctx, cancel, historians, found, begun), incomplete)
 	}
 	if err != nil {
 		return err
@@ -287,6 +286,9 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 				all[i].names = slices.Concat(all[i].names, want.Names)
 			}
 		}
+	}
+	if len(missing) == len(o.selection.Wanted) {
+		return nil, nil, errors.Join(missing...)
 	}
 	return all, missing, nil
 }

@@ -324,7 +324,7 @@ func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
 	for _, f := range fs.list() {
 		of := "others"
 		switch {
-		case f.Scope.Resource == resources.Definitions:
+		case f.Scope.Resource == resources.Definitions && !f.isDenied():
 			of = "definitions"
 		case f.Scope.Form == store.Typed && !strings.HasPrefix(f.Scope.Resource, "events"):
 			of = "built-in"
@@ -335,6 +335,7 @@ func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
 	if rv == "" {
 		return errors.New("nothing is listed yet whose resource version would be that of the deletions")
 	}
+	rv = store.Higher(rv, s.Checkpoint().RV) // the log does not go back
 	list, err := s.Relist()
 	if err != nil {
 		return err

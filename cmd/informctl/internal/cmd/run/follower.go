@@ -64,8 +64,12 @@ func (o *options) newFollower(collection *cluster.Collection, db store.Backend) 
 		}
 		indexes = append(indexes, idx)
 	}
+	identify := collection.Identify
+	if o.once {
+		identify = nil // it was asked just now
+	}
 	f.informer, err = informer.New(collection.ListerWatcher(f.answered), collection.Example, informer.Options{
-		Backend: db, Scope: f.Scope, Identify: collection.Identify, Indexes: indexes, DecodedBytes: 1,
+		Backend: db, Scope: f.Scope, Identify: identify, Indexes: indexes, DecodedBytes: 1,
 		History: o.history.ofScope(f.Scope, o.serves),
 	})
 	if err != nil {

@@ -365,7 +365,11 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 	shown.Wait()
 	if custom != nil && o.once && cache.IsDone(custom.told) {
 		there, gone := custom.present()
-		err = errors.Join(err, fs.askAgain(), fs.dropGone(context.WithoutCancel(ctx), there, gone))
+		// Without a second answer, the first one is not believed.
+		if asked := fs.askAgain(); asked != nil {
+			logger.Info("The server was not asked again for its resources, what it may have dropped stays", "because", asked.Error())
+		}
+		err = errors.Join(err, fs.dropGone(context.WithoutCancel(ctx), there, gone))
 	}
 	return errors.Join(err, fs.dropUnlisted())
 }
