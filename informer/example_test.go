@@ -79,7 +79,8 @@ func check(err error) {
 // An informer alone, with an index whose entries survive a restart.
 func ExampleNew() {
 	run := func(ctx context.Context, cfg *rest.Config, client kubernetes.Interface) error {
-		cluster, err := informer.ClusterIdentity(ctx, cfg)
+		identify := func(ctx context.Context) (string, error) { return informer.ClusterIdentity(ctx, cfg) }
+		cluster, err := identify(ctx)
 		if err != nil {
 			return err
 		}
@@ -89,9 +90,10 @@ func ExampleNew() {
 		}
 		defer func() { _ = db.Close() }()
 		inf, err := informer.New(podListWatch(client), &corev1.Pod{}, informer.Options{
-			Backend: db,
-			Scope:   store.Scope{Cluster: cluster},
-			Indexes: []index.Index{index.Namespace(), index.Label("app")},
+			Backend:  db,
+			Scope:    store.Scope{Cluster: cluster},
+			Identify: identify,
+			Indexes:  []index.Index{index.Namespace(), index.Label("app")},
 		})
 		if err != nil {
 			return err
