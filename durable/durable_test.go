@@ -108,15 +108,7 @@ func TestQueue(t *testing.T) {
 				}
 				l.begin()
 				l.want("after the start", "fails", "lost", "works")
-				w.pass(48 * time.Minute)
-				l.want("before the delay is over")
-				w.pass(2 * time.Minute)
-				l.want("after the delay", "later")
-				l.end()
-				l = w.start(1).begin()
-				w.pass(2 * time.Hour)
-				l.want("when all is done")
-				l.end()
+				l.wantDelayed(48*time.Minute, 2*time.Minute)
 			})
 		})
 	}

@@ -260,6 +260,21 @@ func (l *life) begin() *life {
 	return l
 }
 
+// wantDelayed checks that the key later comes once, between two moments, and not in the
+// next process. It ends the life.
+func (l *life) wantDelayed(before, after time.Duration) {
+	l.w.Helper()
+	l.w.pass(before)
+	l.want("before the delay is over")
+	l.w.pass(after)
+	l.want("after the delay", "later")
+	l.end()
+	l = l.w.start(1).begin()
+	l.w.pass(2 * time.Hour)
+	l.want("when all is done")
+	l.end()
+}
+
 // want checks which keys were worked on since the last call, and how often.
 func (l *life) want(what string, keys ...string) {
 	l.w.Helper()

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -107,15 +106,8 @@ func startProcess(t *testing.T, url, path string, opts informer.FactoryOptions) 
 		t.Fatal(err)
 	}
 	cfg := &rest.Config{Host: url, Transport: &http.Transport{DisableKeepAlives: true}}
-	factory, err := informer.NewFactory(db, cfg, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+	factory, client := clientOf(t, db, cfg, opts)
+	lw := configMapsOf(client)
 	p := &process{db: db, told: make(chan string, 100), inf: factory.NewInformer(lw, &corev1.ConfigMap{}, 0, nil)}
 	if err := p.inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
 		t.Fatal(err)
@@ -304,14 +296,7 @@ func TestFactoryHasOneBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := &rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}
-	factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{DecodedBytes: budget})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	factory, client := clientOf(t, db, cfg, informer.FactoryOptions{DecodedBytes: budget})
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	var running sync.WaitGroup
 	defer func() {

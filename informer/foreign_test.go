@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -83,14 +82,7 @@ func TestNextInformerAfterClusterReplaced(t *testing.T) {
 		(&world{T: w.T, server: other}).put("b", "1")
 		db := w.open()
 		cfg := &rest.Config{Host: "http://api.example", Transport: a}
-		factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
-		if err != nil {
-			w.Fatal(err)
-		}
-		client, err := kubernetes.NewForConfig(cfg)
-		if err != nil {
-			w.Fatal(err)
-		}
+		factory, client := clientOf(w, db, cfg, informer.FactoryOptions{})
 		var lines []string
 		r := &run{w: w, done: make(chan struct{})}
 		r.runClient(factory, client, &lines)

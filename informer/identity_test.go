@@ -147,6 +147,20 @@ func (r *run) runClient(factory *informer.Factory, client kubernetes.Interface, 
 	r.runListWatch(factory, withoutStreams{configMapsOf(client)}, lines)
 }
 
+// clientOf returns a Factory, and a client of the configuration that it has wrapped.
+func clientOf(t testing.TB, backend store.Backend, cfg *rest.Config, opts informer.FactoryOptions) (*informer.Factory, kubernetes.Interface) {
+	t.Helper()
+	factory, err := informer.NewFactory(backend, cfg, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return factory, client
+}
+
 func configMapsOf(client kubernetes.Interface) *cache.ListWatch {
 	return cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
 }
@@ -374,14 +388,7 @@ func TestContentOfAnotherClusterIsNoted(t *testing.T) {
 			}
 		}}
 		cfg := &rest.Config{Host: "http://api.example", Transport: a}
-		factory, err := informer.NewFactory(backend, cfg, informer.FactoryOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := kubernetes.NewForConfig(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		factory, client := clientOf(t, backend, cfg, informer.FactoryOptions{})
 		var lines []string
 		r := &run{w: w, done: make(chan struct{}), db: db}
 		r.runClient(factory, client, &lines)

@@ -54,14 +54,14 @@ func (inf *Informer) lease(ctx context.Context, scope store.Scope, opts store.Op
 			break
 		}
 	}
+	if err != nil {
+		l.forget(inf)
+		return nil, err
+	}
 	leases.mu.Lock()
 	defer leases.mu.Unlock()
-	if err == nil {
-		leases.of[l] = inf
-	} else if leases.of[l] == inf {
-		delete(leases.of, l)
-	}
-	return s, err
+	leases.of[l] = inf
+	return s, nil
 }
 
 // reserve makes an informer the holder of a scope that nobody has opened or is opening.
@@ -76,16 +76,19 @@ func (l leased) reserve(inf *Informer) (holder *Informer) {
 	return nil
 }
 
-// forgetLease removes the reference to the informer, which has closed its store.
-func (inf *Informer) forgetLease() {
-	l := leased{inf.opts.Backend, inf.Scope().ID()}
-	if !l.isShared() {
-		return
-	}
+// forget removes the reference to an informer that does not hold the scope.
+func (l leased) forget(inf *Informer) {
 	leases.mu.Lock()
 	defer leases.mu.Unlock()
 	if leases.of[l] == inf {
 		delete(leases.of, l)
+	}
+}
+
+// forgetLease removes the reference to the informer, which has closed its store.
+func (inf *Informer) forgetLease() {
+	if l := (leased{inf.opts.Backend, inf.Scope().ID()}); l.isShared() {
+		l.forget(inf)
 	}
 }
 

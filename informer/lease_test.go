@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/informctl/informctl/informer"
@@ -43,14 +42,7 @@ func TestHandOver(t *testing.T) {
 			a := &address{}
 			a.set(w.server, "one", nil)
 			cfg := &rest.Config{Host: "http://api.example", Transport: a}
-			factory, err := informer.NewFactory(b, cfg, informer.FactoryOptions{})
-			if err != nil {
-				w.Fatal(err)
-			}
-			client, err := kubernetes.NewForConfig(cfg)
-			if err != nil {
-				w.Fatal(err)
-			}
+			factory, client := clientOf(w, b, cfg, informer.FactoryOptions{})
 			r := &run{w: w, done: make(chan struct{})}
 			r.runClient(factory, client, new([]string))
 			return r

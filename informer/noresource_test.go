@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -414,14 +413,7 @@ func TestNoResourceOfFactory(t *testing.T) {
 					}, nil
 				})}
 				r, inMemory := &run{w: w, done: make(chan struct{}), db: w.open()}, &run{w: w, done: make(chan struct{})}
-				factory, err := informer.NewFactory(r.db, cfg, informer.FactoryOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				client, err := kubernetes.NewForConfig(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				factory, client := clientOf(t, r.db, cfg, informer.FactoryOptions{})
 				r.runClient(factory, client, &lines)
 				r.sync()
 				// Its scope is in use.

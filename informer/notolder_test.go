@@ -13,8 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -323,15 +321,8 @@ func TestErrorHandlerWaitsAtStart(t *testing.T) {
 			return a.RoundTrip(r)
 		})}
 		db := w.open()
-		factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := kubernetes.NewForConfig(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+		factory, client := clientOf(t, db, cfg, informer.FactoryOptions{})
+		lw := configMapsOf(client)
 		inf := factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
 		ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), klog.Logger{}))
 		var waited error

@@ -222,14 +222,7 @@ func TestClusterRememberedLate(t *testing.T) {
 		db := &forgetful{DB: w.open()}
 		db.full.Store(true)
 		cfg := &rest.Config{Host: "http://api.example", Transport: a}
-		factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := kubernetes.NewForConfig(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		factory, client := clientOf(t, db, cfg, informer.FactoryOptions{})
 		var lines []string
 		r := &run{w: w, done: make(chan struct{}), db: db.DB}
 		r.runClient(factory, client, &lines)

@@ -10,10 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -69,16 +67,9 @@ func TestPanicBeforeScope(t *testing.T) {
 				down.Store(c.handler)
 				cfg := &rest.Config{Host: "http://api.example", Transport: refusingAll(a, http.StatusServiceUnavailable, down)}
 				r := &run{w: w, done: make(chan struct{}), db: w.open()}
-				factory, err := informer.NewFactory(r.db, cfg, informer.FactoryOptions{})
-				if err != nil {
-					w.Fatal(err)
-				}
-				client, err := kubernetes.NewForConfig(cfg)
-				if err != nil {
-					w.Fatal(err)
-				}
+				factory, client := clientOf(w, r.db, cfg, informer.FactoryOptions{})
 				var lists atomic.Int32
-				lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+				lw := configMapsOf(client)
 				r.inf = factory.NewInformer(listing{withoutStreams{lw}, func(metav1.ListOptions) {
 					if n := int(lists.Add(1)); n > c.after && n <= c.after+c.lists {
 						panic("list")

@@ -364,14 +364,7 @@ func newFactoryWorld(t *testing.T, c *cluster) *factoryWorld {
 	db := (&world{T: t, path: filepath.Join(t.TempDir(), "informers.db")}).open()
 	t.Cleanup(func() { _ = db.Close() })
 	cfg := &rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}
-	factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	factory, client := clientOf(t, db, cfg, informer.FactoryOptions{})
 	return &factoryWorld{t, factory, client}
 }
 
