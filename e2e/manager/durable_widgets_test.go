@@ -49,12 +49,14 @@ func TestDurableWidgets(t *testing.T) {
 	left = f.change(20, 5, 3, 2)
 	trickle := task
 	trickle.Unchanged, trickle.Every = durable.Trickle, 10*time.Second+time.Duration(*objectsFlag)*5*time.Millisecond
+	trickle.Work = 20 * time.Millisecond // so a worker that has a key and no CPU is not overtaken by many
 	begun = time.Now()
 	c = trickle.start(t)
 	c.await("every widget, with Trickle", func(done []work) bool { return len(byName(done)) == len(f.names) })
-	// While workers still have some of them, others may end some that trickle.
+	// While workers still have some of them, others may begin some that trickle.
 	some := len(left) + 2*reconcilers
-	first := byName(c.works()[:some])
+	begins := slices.SortedFunc(slices.Values(c.works()), func(a, b work) int { return a.Begun.Compare(b.Begun) })
+	first := byName(begins[:some])
 	for _, name := range left {
 		if first[name].Name == "" {
 			t.Errorf("%s is not among the first %d that were reconciled, with Trickle", name, some)

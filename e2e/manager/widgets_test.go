@@ -51,7 +51,8 @@ type work struct {
 	Name     string
 	Edited   string // the last edit that it has seen
 	Failures int    // before it
-	At       time.Time
+	Begun    time.Time
+	At       time.Time // when it ends
 }
 
 // runWidgets runs a controller until the end of its input.
@@ -120,13 +121,14 @@ type widgetReconciler struct {
 }
 
 func (r *widgetReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	begun := time.Now()
 	var w testobjects.TypedWidget
 	if err := r.Get(ctx, req.NamespacedName, &w); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
 	edited := w.Annotations[editedAnnotation]
 	<-time.After(r.Work)
-	err := r.lines.say(work{Name: req.Name, Edited: edited, Failures: r.queue.NumRequeues(req), At: time.Now()})
+	err := r.lines.say(work{Name: req.Name, Edited: edited, Failures: r.queue.NumRequeues(req), Begun: begun, At: time.Now()})
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
