@@ -345,7 +345,7 @@ func TestRunAllChanges(t *testing.T) {
 	before := of("stays.example.com/v1", "goes.example.com/v1", "moves.example.com/v1", "shaky.example.com/v1")
 	after := of("stays.example.com/v1", "comes.example.com/v1", "moves.example.com/v2", "shaky.example.com/v1")
 	var mu sync.Mutex
-	asked, followed := 0, map[string]bool{}
+	asked, moved, followed := 0, 0, map[string]bool{}
 	serves := func() resources {
 		mu.Lock()
 		defer mu.Unlock()
@@ -371,12 +371,16 @@ func TestRunAllChanges(t *testing.T) {
 		case asked <= 3:
 		case isResource && !isThere:
 			return &metav1.Status{Status: "Failure", Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "no"}
+		case resource == "movess" && asked <= 8: // until then the file has it in the version before
+			return &metav1.Status{Status: "Failure", Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: "no"}
 		case isResource:
-			followed[resource] = true
+			if followed[resource] = true; resource == "movess" && moved == 0 {
+				moved = asked
+			}
 		case r.URL.Path == "/apis/shaky.example.com/v1" && asked%2 == 0:
 			return &metav1.Status{Status: "Failure", Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no"}
 		}
-		if followed["comess"] && followed["movess"] && asked > 10 {
+		if followed["comess"] && followed["movess"] && asked > moved+150 { // the first list is written within two seconds
 			stop()
 		}
 		return nil
@@ -389,11 +393,15 @@ func TestRunAllChanges(t *testing.T) {
 		`msg="Followed in another version"`: 1,
 		`msg="Left out"`:                    0, // that of shaky is followed
 		"level=ERROR":                       0,
-		`msg="Deleted in the file, the server no longer serves it" resource="goess.goes.example.com (unstructured)"`: 1,
+		`msg="Dropped from the file, it is followed in another version" resource="movess.moves.example.com (unstructured)" version=v1`: 1,
+		`msg="Deleted in the file, the server no longer serves it" resource="goess.goes.example.com (unstructured)"`:                   1,
 	} {
 		if n := strings.Count(got.Err, text); n != want || got.Code != 0 {
 			t.Errorf("exit code %d, %d times, want %d: %s\n%s", got.Code, n, want, text, got.Err)
 		}
+	}
+	if listed, dropped := strings.LastIndex(got.Err, `msg=Listed resource=movess`), strings.Index(got.Err, "it is followed in another version"); dropped < listed {
+		t.Errorf("the version before is dropped before the next one is listed:\n%s", got.Err)
 	}
 }
 

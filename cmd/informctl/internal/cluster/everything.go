@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,9 +33,9 @@ type Everything struct {
 type LeftOut struct{ Resource, Because string }
 
 // DiscoverAll asks a server for all of its resources.
-func DiscoverAll(d discovery.DiscoveryInterface) (*Everything, error) {
+func DiscoverAll(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (*Everything, error) {
 	all := &Everything{Served: sets.New[string](), Unknown: map[schema.GroupVersion]bool{}}
-	lists, err := discovery.ServerPreferredResources(d)
+	lists, err := discovery.ServerPreferredResourcesWithContext(unlogged(ctx), d)
 	if failed := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(err, &failed) {
 		for gv, err := range failed.Groups {
 			all.Unknown[gv] = true
@@ -121,7 +122,7 @@ const discoveryPatience = 3 * time.Second
 
 // Served returns what the server of the kubeconfig serves, and its address. It waits for
 // the server no longer than a user waits for a shell.
-func Served(kube *genericclioptions.ConfigFlags) (all *Everything, host string, err error) {
+func Served(ctx context.Context, kube *genericclioptions.ConfigFlags) (all *Everything, host string, err error) {
 	config, err := kube.ToRESTConfig()
 	if err == nil {
 		err = namesCluster(kube, config)
@@ -134,6 +135,6 @@ func Served(kube *genericclioptions.ConfigFlags) (all *Everything, host string, 
 	if err != nil {
 		return nil, "", fmt.Errorf("kubeconfig: %w", err)
 	}
-	all, err = DiscoverAll(d)
+	all, err = DiscoverAll(ctx, d)
 	return all, config.Host, err
 }

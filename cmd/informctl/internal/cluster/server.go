@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/informer"
@@ -124,9 +126,12 @@ func NewServer(config *rest.Config) (*Server, error) {
 	return &Server{Config: config, client: client, dynamic: dyn}, nil
 }
 
-// Discovery returns a client that asks the server for its resources.
+// Discovery returns a client that asks the server for its resources. It waits for each
+// answer as long as kubectl does.
 func (s *Server) Discovery() (*discovery.DiscoveryClient, error) {
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, s.client)
+	client := *s.client
+	client.Timeout = 32 * time.Second
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, &client)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -135,18 +140,24 @@ func (s *Server) Discovery() (*discovery.DiscoveryClient, error) {
 
 // Mapper asks the server for its resources. It returns what they are found by, by the
 // names that kubectl takes, and the answers.
-func (s *Server) Mapper() (discovery.CachedDiscoveryInterface, meta.RESTMapper, error) {
+func (s *Server) Mapper(ctx context.Context) (discovery.DiscoveryInterfaceWithContext, meta.RESTMapper, error) {
 	d, err := s.Discovery()
 	if err != nil {
 		return nil, nil, err
 	}
 	cached := memory.NewMemCacheClient(d)
-	groups, err := restmapper.GetAPIGroupResources(cached)
+	ctx = unlogged(ctx)
+	answers := discovery.ToDiscoveryInterfaceWithContext(cached)
+	groups, err := restmapper.GetAPIGroupResourcesWithContext(ctx, answers)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask for the server's resources: %w", err)
 	}
-	return cached, restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil), nil
+	return answers, restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil), nil
 }
+
+// unlogged returns a context for requests of client-go, which logs the errors that it
+// returns.
+func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // Backoff is how long a command waits for a server that cannot be reached.
 func Backoff() *wait.Backoff {
@@ -165,12 +176,12 @@ func DescribeUnreached(err error, host string) error {
 }
 
 // Version asks the server for its version, "" if it does not say.
-func (s *Server) Version() string {
+func (s *Server) Version(ctx context.Context) string {
 	d, err := s.Discovery()
 	if err != nil {
 		return ""
 	}
-	info, err := d.ServerVersion()
+	info, err := d.ServerVersionWithContext(unlogged(ctx))
 	if err != nil {
 		return ""
 	}

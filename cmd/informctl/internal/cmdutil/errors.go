@@ -74,8 +74,6 @@ func WithHint(err error) error {
 	switch {
 	case errors.Is(err, store.ErrIncomplete):
 		return fmt.Errorf("%w; %s", err, Completes)
-	case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage):
-		return fmt.Errorf("%w; --initial begins with what is there", err)
 	case errors.Is(err, store.ErrNoKey) && errors.As(err, &sent):
 		return fmt.Errorf("%w; start the process that holds the file with its key", err)
 	case errors.Is(err, store.ErrNoKey) && strings.HasSuffix(err.Error(), "no key was given"):

@@ -70,7 +70,7 @@ func (d *differ) withServer(ctx context.Context, path string, chosen selection.C
 	if err != nil {
 		return err
 	}
-	d.o.env.NoteNewer(srv.Version(), source.CountTyped(items))
+	d.o.env.NoteNewer(srv.Version(ctx), source.CountTyped(items))
 	known := map[string]source.Item{}
 	for _, i := range items {
 		known[i.View.Info.Scope.Resource+" "+i.Key()] = i

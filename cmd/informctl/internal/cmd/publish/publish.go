@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -163,13 +164,15 @@ func (o *options) run(cmd *cobra.Command) error {
 }
 
 // publish publishes collections until the context ends or, with --all, the server serves
-// others.
+// others: it has more, or two answers in a row lack some. Servers of two versions may
+// answer in turn.
 func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Config, collections map[string]postgres.Collection) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	asked := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(asked)
+		missed := false
 		for o.All {
 			select {
 			case <-ctx.Done():
@@ -183,7 +186,12 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 					now[name] = c
 				}
 			}
-			if err == nil && !maps.EqualFunc(now, collections, func(a, b postgres.Collection) bool { return a.Scope == b.Scope }) {
+			if err != nil {
+				continue
+			}
+			before := missed
+			missed = lacks(now, collections)
+			if !sets.KeySet(collections).IsSuperset(sets.KeySet(now)) || missed && before {
 				klog.FromContext(ctx).Info("The server serves other resources now")
 				cancel()
 				return
@@ -201,6 +209,17 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 	return err
 }
 
+// lacks reports whether a server has some of the wanted collections not, or in another
+// version.
+func lacks(there, wanted map[string]postgres.Collection) bool {
+	for name, c := range wanted {
+		if there[name].Scope != c.Scope {
+			return true
+		}
+	}
+	return false
+}
+
 // await waits until the server says what it serves.
 func (o *options) await(ctx context.Context, config *rest.Config) (map[string]postgres.Collection, error) {
 	collections, err := cmdutil.Persist(ctx, cluster.Backoff().Step, func() (map[string]postgres.Collection, error) { return o.resolve(ctx, config) },
@@ -216,13 +235,13 @@ func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	cached, mapper, err := srv.Mapper()
+	cached, mapper, err := srv.Mapper(ctx)
 	if err != nil {
 		return nil, err
 	}
 	mappings, err := cluster.MappingsOf(mapper, o.Resources)
 	if o.All {
-		mappings, err = o.everything(cached, mapper)
+		mappings, err = o.everything(ctx, cached, mapper)
 	}
 	if err != nil {
 		return nil, err
@@ -249,12 +268,12 @@ func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]
 	return out, nil
 }
 
-func (o *options) everything(d discovery.DiscoveryInterface, mapper meta.RESTMapper) ([]*meta.RESTMapping, error) {
+func (o *options) everything(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, mapper meta.RESTMapper) ([]*meta.RESTMapping, error) {
 	excluded, err := o.Excluded(mapper)
 	if err != nil {
 		return nil, err
 	}
-	all, err := cluster.DiscoverAll(d)
+	all, err := cluster.DiscoverAll(ctx, d)
 	if err != nil {
 		return nil, err
 	}

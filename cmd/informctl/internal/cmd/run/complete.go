@@ -20,8 +20,8 @@ func (o *options) addCompletion(cmd *cobra.Command) {
 	}
 }
 
-func (o *options) completeServed(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	all, host, err := cluster.Served(o.kube)
+func (o *options) completeServed(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, host, err := cluster.Served(cmd.Context(), o.kube)
 	if err != nil {
 		return cobra.AppendActiveHelp(nil, cmdutil.OneLine(err)), cobra.ShellCompDirectiveNoFileComp
 	}

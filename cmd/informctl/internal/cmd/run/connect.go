@@ -63,13 +63,13 @@ func connect(ctx context.Context, o *options) (*connection, error) {
 
 // resolve makes one attempt to resolve the resources and the cluster.
 func (c *connection) resolve(ctx context.Context, o *options) error {
-	cached, mapper, err := c.Mapper()
+	cached, mapper, err := c.Mapper(ctx)
 	if err != nil {
 		return err
 	}
 	var mappings []*meta.RESTMapping
 	if o.All {
-		mappings, err = c.resolveAll(o, cached, mapper)
+		mappings, err = c.resolveAll(ctx, o, cached, mapper)
 	} else {
 		mappings, err = cluster.MappingsOf(mapper, o.Resources)
 	}
@@ -79,7 +79,7 @@ func (c *connection) resolve(ctx context.Context, o *options) error {
 	if c.identity, err = c.Identify(ctx); err != nil {
 		return err
 	}
-	c.version = c.Version()
+	c.version = c.Version(ctx)
 	c.collections = nil
 	for _, m := range mappings {
 		collection, err := c.collectionOf(o, m)
@@ -92,11 +92,11 @@ func (c *connection) resolve(ctx context.Context, o *options) error {
 }
 
 // resolveAll returns the resources of --all.
-func (c *connection) resolveAll(o *options, d discovery.DiscoveryInterface, mapper meta.RESTMapper) (mappings []*meta.RESTMapping, err error) {
+func (c *connection) resolveAll(ctx context.Context, o *options, d discovery.DiscoveryInterfaceWithContext, mapper meta.RESTMapper) (mappings []*meta.RESTMapping, err error) {
 	if c.excluded, err = o.Excluded(mapper); err != nil {
 		return nil, err
 	}
-	if c.everything, err = cluster.DiscoverAll(d); err != nil {
+	if c.everything, err = cluster.DiscoverAll(ctx, d); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(slices.Clone(c.everything.Followed), func(m *meta.RESTMapping) bool {

@@ -122,9 +122,9 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 		}
 		switch {
 		case c == nil || fs.definitions().isDenied():
-			err = errors.Join(err, fs.dropGone(ctx, nil, nil))
+			err = errors.Join(err, fs.dropReplaced(), fs.dropGone(ctx, nil, nil))
 		case cache.IsDone(c.told): // else what is known of them may be old
-			err = errors.Join(err, fs.adjust(ctx, c))
+			err = errors.Join(err, fs.adjust(ctx, c), fs.dropReplaced())
 		}
 		if err != nil && ctx.Err() == nil && !cluster.Unreachable(err) {
 			fs.logger.Error(err, "Resources that have come or gone could not be taken up or dropped")
@@ -148,7 +148,7 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 // may answer in turn.
 func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 	before := fs.cluster.everything
-	if err := fs.askAgain(); err != nil {
+	if err := fs.askAgain(ctx); err != nil {
 		return err
 	}
 	now := fs.cluster.everything
@@ -233,12 +233,12 @@ func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 }
 
 // askAgain asks the server for its resources, and keeps what it has said before.
-func (fs *followers) askAgain() error {
+func (fs *followers) askAgain(ctx context.Context) error {
 	d, err := fs.cluster.Discovery()
 	if err != nil {
 		return err
 	}
-	now, err := cluster.DiscoverAll(d)
+	now, err := cluster.DiscoverAll(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -249,10 +249,32 @@ func (fs *followers) askAgain() error {
 	return nil
 }
 
-// dropGone drops what the file holds of resources that are followed in another version,
-// or that the server no longer serves. Of these the objects are deleted first, as they
-// are in the cluster: the log, with their last states, stays for its age. One answer of
-// the server is not believed, but its definitions are.
+// dropReplaced drops what the file holds of resources that are followed in another
+// version, when that is listed: until then the file answers with what there was.
+func (fs *followers) dropReplaced() error {
+	infos, err := fs.stored()
+	if err != nil {
+		return err
+	}
+	followers := fs.list()
+	isListed := func(s store.Scope) bool {
+		return slices.ContainsFunc(infos, func(i store.Info) bool { return i.Scope == s && i.Complete })
+	}
+	var drop []store.Info
+	for _, i := range infos {
+		by := replacing(followers, i.Scope)
+		if by == nil || isHeld(followers, i.Scope) || !isListed(by.Scope) {
+			continue
+		}
+		fs.logger.Info("Dropped from the file, it is followed in another version", "resource", i.Scope.String(), "version", i.Scope.Kind.Version, "objects", i.Objects)
+		drop = append(drop, i)
+	}
+	return fs.drop(drop)
+}
+
+// dropGone drops what the file holds of resources that the server no longer serves. The
+// objects are deleted first, as they are in the cluster: the log, with their last states,
+// stays for its age. One answer of the server is not believed, but its definitions are.
 func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMapping, gone sets.Set[string]) error {
 	infos, err := fs.stored()
 	if err != nil {
@@ -261,15 +283,12 @@ func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMa
 	followers, known := fs.list(), fs.cluster.everything
 	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
 		s := i.Scope
-		return s.Cluster != fs.cluster.identity || isHeld(followers, s) ||
-			!isReplaced(followers, s) && !gone.Has(s.Resource) &&
+		return s.Cluster != fs.cluster.identity || isHeld(followers, s) || replacing(followers, s) != nil ||
+			!gone.Has(s.Resource) &&
 				(known.Asked == nil || there[s.Resource] != nil || known.Served.Has(s.Resource) || known.Asked.Has(s.Resource) || known.IsUnknown(s.Kind.Group))
 	})
 	var failed error
 	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
-		if isReplaced(followers, i.Scope) {
-			return false
-		}
 		kept, err := fs.keepLog(ctx, i)
 		failed = errors.Join(failed, err)
 		return kept || err != nil
@@ -357,11 +376,16 @@ func isHeld(followers []*follower, s store.Scope) bool {
 	return slices.ContainsFunc(followers, func(f *follower) bool { return f.Scope == s })
 }
 
-// isReplaced reports whether a scope, which is not followed, is in another version.
-func isReplaced(followers []*follower, s store.Scope) bool {
-	return slices.ContainsFunc(followers, func(f *follower) bool {
+// replacing returns the follower of a scope, which is not followed, in another version;
+// nil if there is none.
+func replacing(followers []*follower, s store.Scope) *follower {
+	i := slices.IndexFunc(followers, func(f *follower) bool {
 		other := f.Scope
 		other.Kind = s.Kind
 		return other == s
 	})
+	if i < 0 {
+		return nil
+	}
+	return followers[i]
 }

@@ -40,7 +40,7 @@ func (p *progress) run(ctx context.Context) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
+	for said := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -52,7 +52,8 @@ func (p *progress) run(ctx context.Context) {
 			return
 		case p.out.Is:
 			p.out.Set(objects, total)
-		case objects > 0:
+		case objects > said: // else a first list is refused or waits, which its follower says
+			said = objects
 			p.logger.Info("Listing", "objects", objects, "of", total)
 		}
 	}

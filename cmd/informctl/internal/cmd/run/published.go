@@ -179,38 +179,64 @@ func (p *published) hold(infos []store.Info) {
 	}
 }
 
-// followPublished follows what is published from now on, too.
+// followPublished makes the followers those of what is published, until ctx ends.
 func (fs *followers) followPublished(ctx context.Context) {
-	p := fs.cluster.published
+	again := time.NewTicker(RediscoverEvery)
+	defer again.Stop()
+	var before []store.Scope
+	for _, f := range fs.list() {
+		before = append(before, f.Scope)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Minute):
+		case <-again.C:
 		}
-		all, err := p.db.Scopes(ctx)
-		if err == nil {
-			all, err = fs.o.wanted(all)
-		}
+		all, err := fs.cluster.published.db.Scopes(ctx)
 		if err != nil {
-			continue
+			continue // the followers say that the database cannot be reached
 		}
+		var now []store.Scope
 		for _, s := range all {
-			isFollowed := func(f *follower) bool {
-				scope := f.Scope
-				scope.Form = s.Scope.Form
-				return scope == s.Scope
+			if s.Scope.Cluster == fs.cluster.identity && !isSuperseded(s, all) { // another cluster may have come
+				now = append(now, s.Scope)
 			}
-			if slices.ContainsFunc(fs.list(), isFollowed) {
-				continue
-			}
-			collection, err := p.collection(s.Scope)
-			if err == nil {
-				err = fs.add(ctx, collection)
-			}
-			if err != nil {
-				cmdutil.Warnings(fs.logger).Info("Not followed", "resource", s.Scope.Resource, "because", cmdutil.OneLine(err))
-			}
+		}
+		fs.followOnly(ctx, before, now)
+		before = now
+		if err := fs.dropReplaced(); err != nil && ctx.Err() == nil {
+			fs.logger.Error(err, "Resources that have come or gone could not be taken up or dropped")
 		}
 	}
+}
+
+// followOnly ends the followers of what was not published at two times in a row, and
+// starts those of what is now. What the file has of the others stays: that nobody
+// publishes a resource does not mean that its objects are gone.
+func (fs *followers) followOnly(ctx context.Context, before, now []store.Scope) {
+	for _, f := range fs.list() {
+		if !slices.ContainsFunc(now, f.isOf) && !slices.ContainsFunc(before, f.isOf) {
+			fs.logger.Info("No longer followed", "resource", f.Scope.String(), "because", "it is no longer published")
+			fs.remove(f)
+		}
+	}
+	for _, scope := range now {
+		if slices.ContainsFunc(fs.list(), func(f *follower) bool { return f.isOf(scope) }) {
+			continue
+		}
+		collection, err := fs.cluster.published.collection(scope)
+		if err == nil {
+			err = fs.add(ctx, collection)
+		}
+		if err != nil {
+			cmdutil.Warnings(fs.logger).Info("Not followed", "resource", scope.Resource, "because", cmdutil.OneLine(err))
+		}
+	}
+}
+
+// isOf reports whether a follower follows a scope in any form.
+func (f *follower) isOf(s store.Scope) bool {
+	s.Form = f.Scope.Form
+	return f.Scope == s
 }

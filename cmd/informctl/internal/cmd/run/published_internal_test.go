@@ -2,21 +2,27 @@ package run
 
 import (
 	"context"
+	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/postgres/pgtest"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // TestWanted checks which scope of a resource is followed after its version has changed.
@@ -121,4 +127,126 @@ func TestPublishedSelector(t *testing.T) {
 		t.Fatalf("a watch: %v", err)
 	}
 	w.Stop()
+}
+
+// TestPublishedChanges checks that run --all follows what is published: a resource in
+// another version replaces the first one when it is listed, what two answers in a row
+// lack is no longer followed, and another cluster does not matter.
+func TestPublishedChanges(t *testing.T) {
+	dsn, opts := pgtest.DSN(t), postgres.Options{Schema: pgtest.Schema()}
+	if err := postgres.Migrate(t.Context(), dsn, opts); err != nil {
+		t.Fatal(err)
+	}
+	db, err := postgres.Open(t.Context(), dsn, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	scope := func(cluster, resource, version string) store.Scope {
+		kind := schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"}
+		return store.Scope{Cluster: cluster, Resource: resource + ".example.com", Kind: kind, Form: store.Unstructured}
+	}
+	// publish returns what ends the publication.
+	publish := func(scopes ...store.Scope) (end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		var collections []postgres.Collection
+		for _, s := range scopes {
+			obj := &unstructured.Unstructured{}
+			obj.SetGroupVersionKind(s.Kind)
+			server := fakeapi.New(obj, &unstructured.UnstructuredList{}, fakeapi.Options{})
+			widget := obj.DeepCopy()
+			widget.SetName("a")
+			if _, err := server.Create(widget); err != nil {
+				t.Fatal(err)
+			}
+			collections = append(collections, postgres.Collection{Scope: s, ListerWatcher: server, Example: obj})
+		}
+		done.Go(func() {
+			if err := db.Publish(ctx, collections, postgres.PublishOptions{TTL: time.Second}); err != nil {
+				t.Error(err)
+			}
+		})
+		return func() { cancel(); done.Wait() }
+	}
+	v1, v2, gone := scope("c1", "widgets", "v1"), scope("c1", "widgets", "v2"), scope("c1", "gadgets", "v1")
+	end := publish(v1, gone)
+	file, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	o := &options{}
+	o.All = true
+	restore := RediscoverEvery
+	RediscoverEvery = 50 * time.Millisecond
+	defer func() { RediscoverEvery = restore }()
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Background()))
+	defer cancel()
+	await := func(what string, holds func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !holds(); <-time.After(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("not in time: ", what)
+			}
+		}
+	}
+	var c *connection
+	await("both are published", func() bool {
+		c, err = connectPublished(ctx, o, &published{db: db})
+		return err == nil && len(c.collections) == 2
+	})
+	fs, err := o.newFollowers(c, file, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fs.list() {
+		fs.start(ctx, f)
+	}
+	fs.running.Go(func() { fs.followPublished(ctx) })
+	holds := func(want ...store.Scope) func() bool {
+		return func() bool {
+			infos, err := fs.stored()
+			n := 0
+			for _, i := range infos {
+				if slices.Contains(want, i.Scope) && i.Complete && i.Objects == 1 {
+					n++
+				}
+			}
+			return err == nil && n == len(want) && len(infos) == len(want)
+		}
+	}
+	await("both are stored", holds(v1, gone))
+
+	end()
+	if err := db.Drop(ctx, numberOf(t, db, gone)); err != nil {
+		t.Fatal(err)
+	}
+	end = publish(v2, scope("c2", "widgets", "v1"))
+	defer func() { end() }()
+	await("one is followed in another version, and one no longer", func() bool {
+		all := fs.list()
+		return len(all) == 1 && all[0].Scope == v2
+	})
+	await("the version before is dropped, and what is no longer published stays", holds(v2, gone))
+	cancel()
+	if err := fs.wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// numberOf returns the number of a published scope.
+func numberOf(t *testing.T, db *postgres.DB, s store.Scope) int64 {
+	t.Helper()
+	all, err := db.Scopes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range all {
+		if status.Scope.Resource == s.Resource {
+			return status.ID
+		}
+	}
+	t.Fatalf("%s is not published", s)
+	return 0
 }

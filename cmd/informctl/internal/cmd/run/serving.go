@@ -138,7 +138,7 @@ func (s *servedScopes) unknown(fs *followers) (out []relay.Collection) {
 	followers := fs.list()
 	for _, info := range s.recentScopes() {
 		if !info.Complete || source.IsGone(info) || info.Scope.Cluster != fs.cluster.identity ||
-			!known.IsUnknown(info.Scope.Kind.Group) || fs.cluster.excluded.Has(info.Scope.Resource) || isHeld(followers, info.Scope) || isReplaced(followers, info.Scope) {
+			!known.IsUnknown(info.Scope.Kind.Group) || fs.cluster.excluded.Has(info.Scope.Resource) || isHeld(followers, info.Scope) || replacing(followers, info.Scope) != nil {
 			continue
 		}
 		if v := s.view(info.ID); v != nil {

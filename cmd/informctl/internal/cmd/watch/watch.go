@@ -3,6 +3,9 @@
 package watch
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/show"
+	"github.com/informctl/informctl/store"
 )
 
 // options are the options of watch.
@@ -53,7 +57,11 @@ or of several clusters: their versions do not compare.`),
 			}
 			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
-			return o.changes.Run(ctx)
+			err := o.changes.Run(ctx)
+			if errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage) {
+				return fmt.Errorf("%w; --initial begins with what is there", err)
+			}
+			return err
 		},
 	}
 	o.changes.Selection.Database.AddPath(o.changes.Selection.Env, cmd)
