@@ -3,6 +3,7 @@ package informer
 import (
 	"net/http"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	"github.com/informctl/informctl/informer/internal/tap"
@@ -19,9 +20,21 @@ import (
 // an informer, in JSON as in protobuf, with any transform and store. Without it, each
 // change of such an object is followed by a list.
 //
-// NewFactory calls TakeEncoded.
+// NewFactory calls TakeEncoded. A second call for the same cfg changes nothing.
 func TakeEncoded(cfg *rest.Config) {
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return encodedTransport{next} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		for rt := next; rt != nil; {
+			wrapper, ok := rt.(utilnet.RoundTripperWrapper)
+			if !ok {
+				break
+			}
+			if _, is := rt.(encodedTransport); is {
+				return next // two would mark the same answer
+			}
+			rt = wrapper.WrappedRoundTripper()
+		}
+		return encodedTransport{next}
+	})
 }
 
 type encodedTransport struct{ next http.RoundTripper }

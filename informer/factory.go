@@ -76,6 +76,8 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 		return nil, errors.New("informer: rest.Config is nil")
 	case opts.AuditInterval < 0:
 		return nil, fmt.Errorf("informer: AuditInterval is %s, want 0 for never or more", opts.AuditInterval)
+	case opts.SyncWhen != CaughtUp && opts.SyncWhen != Loaded:
+		return nil, fmt.Errorf("informer: SyncWhen is %d, want CaughtUp or Loaded", opts.SyncWhen)
 	}
 	f := &Factory{
 		backend: backend, cfg: cfg, finder: cluster.NewFinder(backend, rest.CopyConfig(cfg)), opts: opts,
@@ -100,6 +102,7 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	if f.opts.Configure != nil {
 		f.opts.Configure(example, &opts)
 	}
+	opts.versionOfAll = opts.TransformVersion == f.opts.TransformVersion
 	opts.Backend, opts.Scope, opts.Identify = f.backend, store.Scope{}, nil
 	inf, err := New(lw, example, opts)
 	if err != nil {

@@ -330,3 +330,97 @@ func TestFactoryHasOneBudget(t *testing.T) {
 		t.Errorf("%d bytes are decoded, want at most %d, and not much less", sum, budget)
 	}
 }
+
+// TestTransformVersionOfFactory checks that the version of a Factory's transforms means
+// nothing to an informer that has none: taking a transform away has everything listed, and
+// another version nothing.
+func TestTransformVersionOfFactory(t *testing.T) {
+	c := &cluster{uid: "one", rv: "10", watched: make(chan string, 10)}
+	for i := range 500 { // a small collection would be compared
+		c.objects = append(c.objects, fmt.Sprintf("object-%03d", i))
+	}
+	server := httptest.NewServer(c)
+	defer server.Close()
+	path := filepath.Join(t.TempDir(), "informers.db")
+	mark := func(obj any) (any, error) {
+		obj.(*corev1.ConfigMap).Labels = map[string]string{"transformed": "yes"} //nolint:forcetypeassert // of this test
+		return obj, nil
+	}
+	for _, step := range []struct {
+		version   string
+		transform cache.TransformFunc
+		start     string
+		because   string
+
+		transformed bool
+	}{
+		{version: "1", transform: mark, start: "listed", because: "nothing stored yet", transformed: true},
+		{version: "1", transform: mark, start: "resumed", transformed: true},
+		{version: "1", start: "listed", because: "transform changed"},
+		{version: "2", start: "resumed"},
+		{version: "2", transform: informer.StripManagedFields, start: "listed", because: "transform changed"},
+		{version: "3", transform: informer.StripManagedFields, start: "resumed"},
+		{version: "3", transform: mark, start: "listed", because: "transform changed", transformed: true},
+	} {
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := &rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}
+		factory, client := clientOf(t, db, cfg, informer.FactoryOptions{TransformVersion: step.version})
+		inf := factory.NewInformer(configMapsOf(client), &corev1.ConfigMap{}, 0, nil).(*informer.Informer) //nolint:forcetypeassert // it is one
+		if err := inf.SetTransform(step.transform); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			inf.RunWithContext(ctx)
+		}()
+		<-inf.HasSyncedChecker().Done()
+		<-c.watched
+		s := inf.Status()
+		cm, _, err := inf.GetStore().GetByKey("default/object-007")
+		isTransformed := err == nil && cm.(*corev1.ConfigMap).Labels["transformed"] == "yes" //nolint:forcetypeassert // all are
+		if s.Start != step.start || s.StartReason != step.because || isTransformed != step.transformed {
+			t.Errorf("version %s: %s %q, transformed %t", step.version, s.Start, s.StartReason, isTransformed)
+		}
+		cancel()
+		<-done
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestExampleIsTheCallers checks that an informer knows its kind from the time that it
+// was made, as controller-runtime's does: a program may use one object for several.
+func TestExampleIsTheCallers(t *testing.T) {
+	db := mem.New()
+	example := &metav1.PartialObjectMetadata{}
+	var informers []*informer.Informer
+	for _, kind := range []string{"ConfigMap", "Pod"} {
+		example.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+		c := &cluster{uid: "one", rv: "10", watched: make(chan string, 10)}
+		server := httptest.NewServer(c)
+		defer server.Close()
+		factory, client := clientOf(t, db, &rest.Config{Host: server.URL}, informer.FactoryOptions{})
+		informers = append(informers, factory.NewInformer(configMapsOf(client), example, 0, nil).(*informer.Informer)) //nolint:forcetypeassert // it is one
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer cancel()
+	for _, inf := range informers {
+		done.Go(func() { inf.RunWithContext(ctx) })
+	}
+	for i, want := range []string{"ConfigMap", "Pod"} {
+		for informers[i].Status().Scope.ID == "" {
+			<-time.After(time.Millisecond)
+		}
+		if got := informers[i].Status().Scope.Kind; got != want {
+			t.Errorf("informer %d is of the kind %s, want %s", i, got, want)
+		}
+	}
+}

@@ -306,7 +306,7 @@ func TestNoTransport(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitFor(time.Hour)
-		if r.inf.HasSynced() || r.inf.IsStopped() || !contains(lines, "does not run") {
+		if r.inf.HasSynced() || r.inf.IsStopped() || !contains(lines, "does not run") || !strings.HasPrefix(r.inf.Status().Behind, "it does not run: ") {
 			t.Errorf("it runs all the same; logged %q", lines)
 		}
 		r.end()

@@ -88,6 +88,7 @@ type Options struct {
 	// with a transform but no version always starts cold, unless that is
 	// StripManagedFields.
 	TransformVersion string
+	versionOfAll     bool // TransformVersion is a Factory's
 	// NoProbe opens watches without the probe for the current resource version, as
 	// client-go does. It is for unit tests on fakes that count requests or answer each
 	// request once. The informer then lists instead of resuming from an earlier process,
@@ -138,6 +139,7 @@ type Informer struct {
 	// state may be taken while it is held.
 	mu       sync.Mutex
 	scope    store.Scope
+	found    bool             // scope is that of the objects, and no guess of a Factory's informer
 	pipeline *ingest.Pipeline // nil until the store is opened
 
 	// Guarded by mu before the start, and fixed by it.
@@ -166,13 +168,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	case opts.SyncWhen != CaughtUp && opts.SyncWhen != Loaded:
 		return nil, fmt.Errorf("informer: SyncWhen is %d, want CaughtUp or Loaded", opts.SyncWhen)
 	}
-	if isNil(example) {
-		example = reflect.New(reflect.TypeOf(example).Elem()).Interface().(runtime.Object)
-	}
-	if u, ok := example.(runtime.Unstructured); ok {
-		// Only apiVersion and kind are needed: the object stays the caller's.
-		example = u.NewEmptyInstance()
-	}
+	example = emptyLike(example)
 	if _, err := meta.Accessor(example); err != nil {
 		return nil, fmt.Errorf("informer: example object of type %T has no metadata", example)
 	}
@@ -231,6 +227,23 @@ func isNil(v any) bool {
 	}
 	p := reflect.ValueOf(v)
 	return p.Kind() == reflect.Pointer && p.IsNil()
+}
+
+// emptyLike returns an object of the type, apiVersion and kind of another one, which stays
+// the caller's.
+func emptyLike(example runtime.Object) runtime.Object {
+	if u, ok := example.(runtime.Unstructured); ok && !isNil(example) {
+		return u.NewEmptyInstance()
+	}
+	t := reflect.TypeOf(example)
+	if t.Kind() != reflect.Pointer {
+		return example // it has no metadata
+	}
+	obj := reflect.New(t.Elem()).Interface().(runtime.Object) //nolint:forcetypeassert // it is of the same type
+	if !isNil(example) {
+		obj.GetObjectKind().SetGroupVersionKind(example.GetObjectKind().GroupVersionKind())
+	}
+	return obj
 }
 
 // RunWithContext implements cache.SharedInformer. It blocks until the context ends and

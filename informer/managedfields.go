@@ -47,11 +47,15 @@ func stripsManagedFields(transform cache.TransformFunc) bool {
 	return strings.Contains(fn.Name(), ".TransformStripManagedFields.func") && controllerRuntimeCache.MatchString(file)
 }
 
-// transformVersion returns a version of Options.TransformVersion, or that of a transform
-// that is recognized.
-func transformVersion(version string, transform cache.TransformFunc) string {
-	if version == "" && stripsManagedFields(transform) {
+// transformVersion returns what identifies a transform: Options.TransformVersion, or the
+// version of one that is recognized. That of a Factory is of all transforms: it says
+// nothing of an informer that has none, and need not change with one that is recognized.
+func (o *Options) transformVersion(transform cache.TransformFunc) string {
+	switch {
+	case o.versionOfAll && transform == nil:
+		return ""
+	case (o.versionOfAll || o.TransformVersion == "") && stripsManagedFields(transform):
 		return strippedVersion
 	}
-	return version
+	return o.TransformVersion
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -73,13 +75,30 @@ func (o *opener) find(ctx context.Context, f *cluster.Finder, lw cache.ListerWat
 		scope, err = scope.Canonical()
 	}
 	if err != nil {
-		return found{scope: own, err: err}
+		return found{scope: o.named(scope, own), err: err}
 	}
 	resource := schema.ParseGroupResource(scope.Resource)
 	return found{
 		scope: scope, verifier: cluster.NewVerifier(client, lw, scope.Cluster),
 		gone: func(ctx context.Context) error { return client.ConfirmGone(ctx, lw, resource) },
 	}
+}
+
+// named returns what is known of a scope that could not be found: that of the request, if
+// only the cluster is missing, or one of the example's type.
+func (o *opener) named(asked, own store.Scope) store.Scope {
+	if asked.Resource != "" {
+		asked.Form, asked.Cluster = own.Form, ""
+		if s, err := asked.Canonical(); err == nil {
+			return s
+		}
+	}
+	if own.Resource == "" && own.Form == store.Typed {
+		kind := schema.GroupVersionKind{Kind: reflect.TypeOf(o.example).Elem().Name()}
+		gvr, _ := meta.UnsafeGuessKindToResource(kind)
+		own.Resource = gvr.Resource
+	}
+	return own
 }
 
 // waits reports an error because of which the informer waits for its scope.
@@ -133,7 +152,7 @@ func (o *opener) inBackend(ctx context.Context, f found, transform cache.Transfo
 	if f.scope.Kind.Empty() {
 		return nil, fmt.Errorf("the kind of a %T is not known; name it in Scope", o.example)
 	}
-	version := transformVersion(o.opts.TransformVersion, transform)
+	version := o.opts.transformVersion(transform)
 	opts := store.Options{
 		Codec: o.codec, Indexers: indexers, Indexes: o.opts.Indexes,
 		TransformVersion: version,

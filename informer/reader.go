@@ -40,7 +40,7 @@ func (inf *Informer) Persisted() bool {
 func (inf *Informer) Info() store.Info {
 	scope, s := inf.Scope(), inf.content.present()
 	inf.mu.Lock()
-	version := transformVersion(inf.opts.TransformVersion, inf.transform)
+	version := inf.opts.transformVersion(inf.transform)
 	inf.mu.Unlock()
 	checkpoint := s.Checkpoint()
 	info := store.Info{

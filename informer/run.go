@@ -100,7 +100,7 @@ func (r run) find(ctx context.Context) found {
 	f.group = r.factory
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.scope = f.scope
+	r.scope, r.found = f.scope, true
 	return f
 }
 

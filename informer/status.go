@@ -23,8 +23,10 @@ type Status struct {
 	// Time is when the state was read. It is in the past if a lock was held for longer
 	// than Status waits, for example because a disk hangs. It is zero if nothing could be
 	// read yet.
-	Time  time.Time   `json:"time,omitzero"`
-	Scope ScopeStatus `json:"scope"` // empty for a Factory's informer until it runs
+	Time time.Time `json:"time,omitzero"`
+	// Scope is a guess from the Go type, without an ID, for a Factory's informer until it
+	// has found what it lists.
+	Scope ScopeStatus `json:"scope"`
 
 	Persisted bool   `json:"persisted"`                     // also false before Run
 	Memory    string `json:"notPersistedBecause,omitempty"` // also "" without a Backend
@@ -243,11 +245,14 @@ func (l *looks) last() Status {
 func look(inf *Informer) Status {
 	synced := inf.HasSynced() // before the phase: what has synced has caught up
 	inf.mu.Lock()             // the store is opened with this lock held
-	is, scope := inf.state.Report(), inf.scope
+	is, scope := inf.state.Report(), scopeStatus(inf.scope)
+	if inf.factory != nil && !inf.found {
+		scope.ID = ""
+	}
 	held, pipeline := inf.content.present(), inf.pipeline
 	inf.mu.Unlock()
 	s := Status{
-		Time: time.Now(), Scope: scopeStatus(scope),
+		Time: time.Now(), Scope: scope,
 		Persisted: is.Life.IsOpened() && inf.opener.isPersistent(),
 		Synced:    synced, CaughtUp: is.Life.IsCaughtUp(),
 		ProcessBytes: processBytes(),
@@ -381,6 +386,8 @@ func (s *Status) behind(in heal.Phase) string {
 		return ""
 	case in == heal.Created:
 		return "not started"
+	case in == heal.Opening && s.Memory != "":
+		return "it does not run: " + s.Memory
 	case in == heal.Opening && s.LastError != "":
 		return "finding out what is listed, and of which cluster: " + s.LastError
 	case in == heal.Opening:

@@ -304,12 +304,15 @@ func TestStatusJSON(t *testing.T) {
 func TestFactoryStatus(t *testing.T) {
 	t.Parallel()
 	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)})
-	w.make("two")
+	never := w.make("two")
 	stop := w.run(w.make("one"))
 	stopAll := w.run(w.make(""))
 	defer stopAll()
 	if diff := cmp.Diff([]string{" not started", "configmaps/ ", "configmaps/one "}, w.statuses()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if s := never.(*informer.Informer).Status(); s.Scope.ID != "" || s.Scope.Resource != "configmaps" {
+		t.Errorf("before it runs, its scope is %+v", s.Scope)
 	}
 	stop()
 	if diff := cmp.Diff([]string{" not started", "configmaps/ "}, w.statuses()); diff != "" {

@@ -6,8 +6,9 @@
 // A metric of one informer has the labels scope (the ID of the informer's scope, which is
 // stable across restarts), resource and namespace. If two informers have the same scope,
 // one of them is in memory, and only the other one is exported. A metric of a file has
-// the path of the file. An informer that has not run has no known scope; it is counted
-// only in informctl_informers. Bytes that are not valid UTF-8, which Prometheus does not
+// the path of the file. An informer of a Factory that has not found its scope yet is
+// counted only in informctl_informers; one whose scope cannot be found, so that it is in
+// memory, is exported with the resource that its type suggests, or none. Bytes that are not valid UTF-8, which Prometheus does not
 // accept, are replaced by U+FFFD.
 //
 // docs/metrics.md lists all metrics; deploy/grafana-dashboard.json and deploy/alerts.yaml
@@ -135,7 +136,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- gauge(informers, float64(len(all)))
 	byScope, byFile := map[string]informer.Status{}, map[string]informer.Status{}
 	for _, s := range all {
-		if s.Scope.Resource == "" {
+		if s.Scope.ID == "" && s.Memory == "" {
 			continue
 		}
 		id := valid(s.Scope.ID)

@@ -167,12 +167,16 @@ func TestMetricsOfSeveral(t *testing.T) {
 	twin, other := everything(), everything()
 	twin.Persisted, twin.File, twin.Objects, twin.Commits = false, "", 100, nil
 	other.Scope.ID, other.Scope.Resource = "5678", "nodes"
-	got := samples(t, statuses{twin, everything(), twin, other, {}, {}})
+	guessed := informer.Status{Scope: informer.ScopeStatus{Resource: "configmaps"}}
+	unnamed := informer.Status{Memory: "its client does not use the config of NewFactory"}
+	got := samples(t, statuses{twin, everything(), twin, other, {}, guessed, unnamed})
 	for line, n := range map[string]int{
-		"informctl_informers 6": 1,
+		"informctl_informers 7": 1,
+		`informctl_persisted{namespace="",resource="",scope=""} 0`: 1,
+		`resource="configmaps"`: 0,
 		`informctl_objects{namespace="web",resource="pods",scope="1234"} 7`:  1,
 		`informctl_objects{namespace="web",resource="nodes",scope="5678"} 7`: 1,
-		"informctl_objects{":    2,
+		"informctl_objects{":    3,
 		"informctl_file_bytes{": 1,
 	} {
 		if strings.Count(got, line) != n {

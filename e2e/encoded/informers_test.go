@@ -80,6 +80,7 @@ func (w *world) start(t *testing.T, path, contentType string) *session {
 	}
 	cfg := w.cp.Config()
 	cfg.QPS, cfg.ContentType = -1, contentType
+	informer.TakeEncoded(cfg) // which NewFactory need not do again
 	factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 	if err != nil {
 		t.Fatal(err)
