@@ -26,6 +26,7 @@ type Recent struct {
 	dropped  uint64  // events before the first one that is kept
 	events   []Event // those kept; each mark ends what one Note has brought
 	rv       string  // of the content
+	reached  string  // the highest one since the history was rewound
 	above    string  // only higher resource versions are looked up: see Batch.Rewound
 	listing  bool
 	compared bool          // what is applied is of a list that is not the first
@@ -57,6 +58,10 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	was := r.rv
 	hasLeft := rv == "" && r.leaveLocked()
 	r.rv = rv
+	if goesBack := rv != "" && Higher(r.reached, rv) != rv; b.Rewound || goesBack {
+		r.above, r.reached = Higher(r.above, r.reached), ""
+	}
+	r.reached = Higher(r.reached, rv)
 	listed := r.listing && b.RV != ""
 	moves := r.rv != was
 	now, since := time.Now(), time.Time{}
@@ -82,9 +87,6 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	case !r.follows:
 		return
 	case b.Loaded || b.Rewound:
-		if b.Rewound {
-			r.above = Higher(r.above, was)
-		}
 		r.beginLocked()
 	case len(changes) == 0 && !listed && !unfreezes:
 		if !hasLeft && !moves {
@@ -123,6 +125,18 @@ func (r *Recent) markLocked(m Mark) {
 		Lineage: r.lineage, Mark: r.dropped + uint64(len(r.events)) + 1, Random: rand.Uint64(), RV: r.rv, Time: time.Now(),
 	}
 	r.events = append(r.events, Event{Time: m.Time, Mark: &m})
+}
+
+// End begins another lineage: whoever follows gets ErrLineage. It is called when another
+// content takes the place of the noted one.
+func (r *Recent) End() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.follows {
+		r.beginLocked()
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
 }
 
 // beginLocked begins a new lineage.

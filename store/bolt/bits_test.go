@@ -231,6 +231,62 @@ func TestPagesDamagedWhileOpen(t *testing.T) {
 	}
 }
 
+// TestPagesDamagedOfReader checks that a reader of a file whose pages have lost their last
+// elements gets all keys that it asks for, or an error.
+func TestPagesDamagedOfReader(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, damageScript, 3)
+	good := trimmed(read(t, path))
+	damaged := 0
+	ask := func(q store.Query) ([]string, error) {
+		db, err := bolt.OpenReadOnly(path, bolt.Options{})
+		if err != nil {
+			return nil, err
+		}
+		defer func() { must(t, db.Close()) }()
+		s, err := db.Open(scriptScope(), scriptOptions())
+		if err != nil {
+			return nil, err
+		}
+		if q.At.Lineage == "now" {
+			state, err := s.History()
+			if err != nil {
+				return nil, err
+			}
+			q.At = state.Last
+		}
+		return s.Keys(q)
+	}
+	want, err := ask(store.Query{})
+	must(t, err)
+	namespace, _, _ := strings.Cut(want[0], "/")
+	queries := map[string]store.Query{
+		"namespace": {Namespace: namespace}, "limit": {Limit: 1024}, "keys": {Keys: want}, "at": {At: store.Place{Lineage: "now"}},
+	}
+	all := map[string][]string{}
+	for name, q := range queries {
+		if all[name], err = ask(q); err != nil || len(all[name]) == 0 {
+			t.Fatalf("%s: %d keys, %v", name, len(all[name]), err)
+		}
+	}
+	for _, page := range usedPages(good, pageLeaf) {
+		one := bytes.Clone(good)
+		one[page*pageSize+10] = max(one[page*pageSize+10], 1) - 1
+		must(t, os.WriteFile(path, one, 0o600))
+		for name, q := range queries {
+			got, err := ask(q)
+			if errors.Is(err, store.ErrCorrupt) {
+				damaged++
+			} else if err == nil && !slices.Equal(got, all[name]) {
+				t.Errorf("page %d: %s: %d keys instead of %d", page, name, len(got), len(all[name]))
+			}
+		}
+	}
+	if damaged == 0 {
+		t.Error("no damage was noticed")
+	}
+}
+
 // TestDamagedKeyOfReader checks that a reader of a file gets no key that is damaged.
 func TestDamagedKeyOfReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")

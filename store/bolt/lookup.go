@@ -63,8 +63,12 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 		}
 		return err
 	})
-	if err == nil && whole && q.Index == "" && q.At.IsZero() {
+	switch isNow := q.At.IsZero(); {
+	case err != nil:
+	case whole && q.Index == "" && isNow:
 		err = s.checks.all(len(keys))
+	case (!whole || !isNow) && (q.Keys == nil || len(keys) < len(q.Keys)):
+		err = s.checks.stored() // a header that is missing has no checksum that could fail
 	}
 	if err != nil {
 		return nil, err

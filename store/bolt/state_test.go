@@ -365,9 +365,9 @@ func (m *machine) apply(b store.Batch, departs bool, changes ...change) {
 	}
 	m.s.applied(b, entries, loadedList{}, existed, true)
 	for i, c := range changes {
-		old, ok := waits.Get(keys[c.key])
+		_, ok := waits.Get(keys[c.key])
 		switch {
-		case !ok || c.n != 0 || entries[i].Departs != 0 || entries[i].Order == 0 || !old.Absent:
+		case !ok || c.n != 0 || entries[i].Departs != 0 || entries[i].Order == 0:
 			m.short[c.key] = 0
 		case existed[i]:
 			m.short[c.key] = was[c.key]

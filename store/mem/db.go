@@ -89,6 +89,7 @@ func (db *DB) reserve(s *lease, scope store.Scope, opts store.Options) (*state, 
 		db.scopes[s.id] = k
 	}
 	if reason := k.mismatch(opts); reason != "" {
+		k.state.recent.End()
 		k.state = newState(nil, reason)
 	}
 	if k.lease, k.closed, k.transform = s, nil, opts.TransformVersion; db.logs {

@@ -106,6 +106,13 @@ func (s *lease) itemOf(c store.Change) (*item, error) {
 	if c.Object != nil {
 		return s.newItem(c.Key, c.Object)
 	}
+	if c.Raw != nil {
+		object, err := s.Decode(c.Entry())
+		if err != nil {
+			return nil, &store.ObjectError{Key: c.Key, Err: err}
+		}
+		return s.newItem(c.Key, object)
+	}
 	if c.Key == "" {
 		return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
 	}

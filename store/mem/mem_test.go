@@ -1,8 +1,14 @@
 package mem_test
 
 import (
+	"errors"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/mem"
 	"github.com/informctl/informctl/store/storetest"
@@ -15,3 +21,78 @@ func config() storetest.Config {
 func TestSuite(t *testing.T) { storetest.Run(t, config()) }
 
 func TestModel(t *testing.T) { storetest.RunModel(t, config()) }
+
+// TestFollowOfAnotherContent checks that Follow ends when the scope is opened with another
+// transform: what it followed is no more.
+func TestFollowOfAnotherContent(t *testing.T) {
+	db := mem.New()
+	open := func(transform string) store.Store {
+		t.Helper()
+		s, err := db.Open(store.Scope{Resource: "configmaps"}, store.Options{TransformVersion: transform})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := open("")
+	if err := first.Apply(store.Batch{RV: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for e, err := range first.Follow(t.Context(), store.Place{}) {
+			if err != nil {
+				ended <- err
+				return
+			}
+			if e.Mark != nil {
+				close(begun)
+			}
+		}
+	}()
+	<-begun
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := open("another")
+	if err := <-ended; !errors.Is(err, store.ErrLineage) {
+		t.Errorf("Follow of the content before ends with %v, want ErrLineage", err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestApplyEncoded checks that a change may have the encoded object alone, with its key or
+// without.
+func TestApplyEncoded(t *testing.T) {
+	c, err := codec.For(&corev1.ConfigMap{})
+	must(t, err)
+	db := mem.New()
+	s, err := db.Open(store.Scope{Resource: "configmaps"}, store.Options{Codec: c})
+	must(t, err)
+	for i, name := range []string{"one", "two"} {
+		e, err := s.Encode(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(name), ResourceVersion: "1"}})
+		must(t, err)
+		change := store.Change{Key: e.Key, Raw: e.Raw}
+		if i > 0 {
+			change.Key = ""
+		}
+		must(t, s.Apply(store.Batch{Changes: []store.Change{change}, RV: "1"}))
+		must(t, s.Flush(t.Context()))
+	}
+	for _, key := range []string{"a/one", "a/two"} {
+		if obj, ok, err := s.Object(key); err != nil || !ok || "a/"+obj.(*corev1.ConfigMap).Name != key { //nolint:forcetypeassert // all are
+			t.Errorf("%s: %v, %t, %v", key, obj, ok, err)
+		}
+	}
+	must(t, s.Close())
+	must(t, db.Close())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

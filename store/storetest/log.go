@@ -34,6 +34,8 @@ var logCases = []testCase{
 	{"Recreated", testLogRecreated},
 	{"CaughtUp", testLogCaughtUp},
 	{"Rewound", testLogRewound},
+	{"RewoundUnread", testLogRewoundUnread},
+	{"RewoundUnsaid", testLogRewoundUnsaid},
 	{"OtherPlaces", testLogOtherPlaces},
 	{"ByTime", testLogByTime},
 	{"Unchanged", testLogUnchanged},
@@ -298,6 +300,48 @@ func testLogRewound(h *harness) {
 	must(h, h.Flush(h.Context()))
 	h.wantEvents(q, "a/two - > 6", "mark 6")
 	h.wantAt(q, "a/one@4")
+}
+
+// testLogRewoundUnread checks that what a history has reached is known after a rewind that
+// is told while the content has no resource version.
+func testLogRewoundUnread(h *harness) {
+	h.logged(configMap("a/one", "1", "red"))
+	h.apply("20", put(configMap("a/one", "20", "red")))
+	must(h, h.Flush(h.Context()))
+	must(h, h.Invalidate(h.Context(), "an object could not be stored"))
+	h.apply("", put(configMap("a/one", "21", "blue")))
+	must(h, h.Flush(h.Context()))
+	must(h, h.Apply(store.Batch{Reason: "history was rewound", Rewound: true}))
+	must(h, h.Flush(h.Context()))
+	h.wantReachedBefore()
+}
+
+// testLogRewoundUnsaid checks the same of a list that is of an earlier state although
+// nobody has said that the history was rewound.
+func testLogRewoundUnsaid(h *harness) {
+	h.logged(configMap("a/one", "1", "red"))
+	h.apply("20", put(configMap("a/one", "20", "red")))
+	must(h, h.Flush(h.Context()))
+	must(h, h.Invalidate(h.Context(), "an object could not be stored"))
+	h.wantReachedBefore()
+}
+
+// wantReachedBefore lists at a resource version below 20, which the history before has
+// reached, goes on above, and wants that 15 is not taken for one of the new history.
+func (h *harness) wantReachedBefore() {
+	h.Helper()
+	h.applyParts(h.relist(configMap("a/one", "4", "green")), "5")
+	must(h, h.Flush(h.Context()))
+	h.apply("30", put(configMap("a/two", "30", "red")))
+	must(h, h.Flush(h.Context()))
+	_, err := followed(h.Store, store.Place{RV: "15"})
+	wantIs(h, "a resource version that the other history has reached", err, store.ErrTrimmed)
+	if state, err := h.History(); err != nil || state.Above != "20" {
+		h.Errorf("only resource versions above %q are looked up, want 20 (%v)", state.Above, err)
+	}
+	if events, err := followed(h.Store, store.Place{RV: "30"}); err != nil || len(events) > 0 {
+		h.Errorf("from 30: %v, %v", events, err)
+	}
 }
 
 func testLogOtherPlaces(h *harness) {

@@ -234,6 +234,28 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestLostAndNotReplaced checks that a damaged file that cannot be renamed is lost once:
+// what the owner holds in memory since stays, however often a write is tried.
+func TestLostAndNotReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), strings.Repeat("n", 240)) // no name of a damaged one fits
+	f, n := open(t, path)
+	must(t, put(f, t, "damaged"))
+	n.told = nil
+	f.Lock()
+	if err := f.Reopen(true, &store.CorruptionError{Where: "an entry", Err: errors.New("it is damaged")}); err == nil {
+		t.Error("a file without room for its name was renamed")
+	}
+	f.Unlock()
+	n.says(t, "lost")
+	for range 3 {
+		if put(f, t, "again") == nil {
+			t.Error("the damaged file is written")
+		}
+		n.says(t, "checked")
+	}
+	must(t, f.Close())
+}
+
 // TestFails checks that the outcome of a write that fails is that nothing was written,
 // and that the file goes on. It is opened again if something may have been written.
 func TestFails(t *testing.T) {

@@ -64,13 +64,18 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 		if isSame && written <= f.found && f.found <= tried {
 			return nil // the last transaction is in it, perhaps also one that failed
 		}
-		f.lost = false
+		why := errors.New("another one has its name now")
 		if isSame {
-			f.lose(errWritten)
-		} else {
-			f.lose(errors.New("another one has its name now"))
+			why = errWritten
+		}
+		if !f.lost {
+			f.lose(why)
 		}
 		if err = f.checkFound(); err == nil {
+			if f.lost { // only now: a damaged one may not cost what is held in memory since
+				f.lose(why)
+			}
+			f.lost = false
 			return f.takeOver()
 		}
 		f.lost = true

@@ -30,10 +30,14 @@ func (r *Reader) MarkAt(p store.Place, readable bool) (m store.Mark, inside bool
 		return m, false, store.ErrTrimmed
 	}
 	marks, err := r.marks(p.Mark, p.Mark)
+	full := l.Full
+	if err == nil && len(marks) == 0 {
+		full, err = r.Full() // the file may be ahead of what is acknowledged
+	}
 	switch {
 	case err != nil:
 		return m, false, Cut(err)
-	case len(marks) == 0 && p.Mark <= l.Full: // trimmed: its lineage is not known
+	case len(marks) == 0 && p.Mark <= max(l.Full, full): // trimmed: its lineage is not known
 		return m, false, store.ErrTrimmed
 	case len(marks) == 0 || marks[0].Random != p.Random:
 		return m, false, store.ErrLineage

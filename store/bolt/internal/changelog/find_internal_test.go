@@ -35,6 +35,7 @@ func TestFind(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			l.Above = "" // FindMark does not know it
 			r := &Reader{Bucket: b, Log: l, StoredRV: l.Mark.To, Logger: logr.Discard(), Corrupt: func(_ string, err error) error { return err }}
 			all, err := r.marks(max(l.Full, l.Begin), l.Last)
 			if err != nil {

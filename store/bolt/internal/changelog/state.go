@@ -65,7 +65,7 @@ type Moment struct {
 	frozen  bool      // the content is not that of the checkpoint
 	kept    bool      // frozen by an earlier process, until what it left is caught up on
 	rewound bool      // a new lineage is due
-	// with rewound: the resource version that the lineage before has reached
+	// with rewound: the highest resource version of the lineages before
 	reached string
 	Taken   Takeover
 }
@@ -116,6 +116,9 @@ func setMark(l *record.LogState, m record.Mark) {
 		order, err := resourceversion.CompareResourceVersion(l.Readable, m.To)
 		if l.Readable != "" && (err != nil || order > 0) {
 			l.Ordered = m.Number
+			if err == nil { // the history went back, though nobody has said so
+				l.Above = store.Higher(l.Above, l.Readable)
+			}
 		}
 		l.Readable = m.To
 	}
@@ -159,16 +162,17 @@ func (s *State) AppliedEntry(e *overlay.Entry, b store.Batch) {
 }
 
 // Replaces notes which waiting entry another one replaces, before that becomes pending. A
-// deletion keeps the last state of an object that the file has never had. An object that
-// is created again in the same commit takes the place of that state. old is nil if
-// nothing waits, and stored reports whether the file has an object then.
+// deletion keeps the last state of an object that the file may never have: a commit that
+// is being written may end in that the file has none. An object that is created again in
+// the same commit takes the place of that state. old is nil if nothing waits, and stored
+// reports whether the file has an object then.
 func (s *State) Replaces(e, old *overlay.Entry, stored bool) {
 	if e.Absent = !stored; old != nil {
 		e.Absent = old.Absent
 	}
 	switch {
 	case e.Departs != 0:
-	case !e.Absent || e.Head != nil || e.Order == 0 || s.Unlogged:
+	case e.Head != nil || e.Order == 0 || s.Unlogged:
 		e.Before = nil
 	case e.Before != nil || old == nil:
 	case old.Head != nil:
@@ -276,10 +280,11 @@ func (s *State) Committed(c Capture, l record.LogState, rv string, share int64) 
 	s.rewound = s.rewound && !c.rewound
 }
 
-// Lost forgets the log.
+// Lost forgets the log. What an earlier history has reached stays known.
 func (s *State) Lost(error) {
+	above := store.Higher(s.reached, s.Log.Above)
 	s.SetLog(record.LogState{}, "")
-	s.Attempts, s.Moment = nil, Moment{asOf: s.asOf, Taken: Takeover{at: time.Now()}}
+	s.Attempts, s.Moment = nil, Moment{asOf: s.asOf, Taken: Takeover{at: time.Now()}, rewound: above != "", reached: above}
 	s.marked, s.held, s.least = 0, 0, untrimmed{}
 }
 

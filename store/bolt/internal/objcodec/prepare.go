@@ -133,6 +133,12 @@ func (c *Codec) message(e store.Entry) (payload []byte, m codec.Metadata, ok boo
 // prepareMessage prepares an encoded object. It decodes the object only if an index
 // function needs it, or if every object is kept decoded.
 func (c *Codec) prepareMessage(in *indexes.Set, raw store.Entry, payload []byte, m codec.Metadata) (*overlay.Entry, error) {
+	if raw.Key == "" {
+		raw.Key = cache.NewObjectName(string(m.Namespace), string(m.Name)).String()
+	}
+	if raw.Key == "" {
+		return nil, &store.ObjectError{Err: errors.New("object without a name")}
+	}
 	e := c.newEntry(in, raw.Key, payload)
 	e.Head.UID, e.Head.RV, e.Head.Created = string(m.UID), string(m.RV), m.Created
 	for key, value := range m.Labels() {
