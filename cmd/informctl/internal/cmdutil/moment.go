@@ -39,16 +39,30 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 			continue
 		}
 		at := time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
-		if ofYesterday || at.After(now) {
-			at = at.AddDate(0, 0, -1)
+		if !ofYesterday {
+			if at, ok := lastToday(at, now); ok {
+				return at, nil
+			}
 		}
-		return at, nil
+		return at.AddDate(0, 0, -1), nil
 	}
 	ago, err := ParseSince(text)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 10:02, yesterday 10:02 or 2026-01-02 15:04", text)
 	}
 	return now.Add(-ago), nil
+}
+
+// lastToday returns the last time with the clock of at that is not after now, of those
+// within an hour: when summer time ends, a clock shows the same hour twice.
+func lastToday(at, now time.Time) (last time.Time, ok bool) {
+	for _, shift := range []time.Duration{-time.Hour, 0, time.Hour} {
+		shifted := at.Add(shift)
+		if shifted.Format(time.DateTime) == at.Format(time.DateTime) && !shifted.After(now) {
+			last, ok = shifted, true
+		}
+	}
+	return last, ok
 }
 
 // ParseSince parses a duration before now, as ParseDuration does; it must be positive.

@@ -3,6 +3,7 @@ package cmdutil
 import (
 	"testing"
 	"time"
+	_ "time/tzdata" // for a machine without zones
 )
 
 // TestParseMoment parses times as people type them, and as the commands print them.
@@ -38,6 +39,31 @@ func TestParseMoment(t *testing.T) {
 	for _, text := range []string{"tomorrow", "25:00", "10:2", "yesterday 25:00", "2026-13-01", "-5m", "0s", "now", "10"} {
 		if got, err := ParseMoment(text, now); err == nil {
 			t.Errorf("%q is %v, want an error", text, got)
+		}
+	}
+}
+
+// TestParseMomentTwice checks times of day of the hour that there is twice when summer
+// time ends: the last one is meant that is not after now.
+func TestParseMomentTwice(t *testing.T) {
+	for _, test := range []struct{ zone, now, text, want string }{
+		{"Europe/Berlin", "2026-10-25T00:10:00Z", "02:05", "2026-10-25T00:05:00Z"}, // the first time
+		{"Europe/Berlin", "2026-10-25T01:10:00Z", "02:05", "2026-10-25T01:05:00Z"},
+		{"Europe/Berlin", "2026-10-25T00:10:00Z", "02:15", "2026-10-24T00:15:00Z"}, // today it is to come
+		{"America/New_York", "2026-11-01T06:40:00Z", "01:30", "2026-11-01T06:30:00Z"},
+		{"America/New_York", "2026-11-01T06:20:00Z", "01:30", "2026-11-01T05:30:00Z"},
+	} {
+		zone, err := time.LoadLocation(test.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := time.Parse(time.RFC3339, test.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParseMoment(test.text, now.In(zone))
+		if is := got.UTC().Format(time.RFC3339); err != nil || is != test.want {
+			t.Errorf("%s at %s in %s is %s, want %s: %v", test.text, test.now, test.zone, is, test.want, err)
 		}
 	}
 }

@@ -28,6 +28,8 @@ func isInLog(s store.Reader, scope store.Scope, at store.Place) error {
 		err = fmt.Errorf("%s is at resource version %s, %s is not reached", scope, s.Checkpoint().RV, momentText(at))
 	case HasNoHistory(state):
 		err = fmt.Errorf("%s: %s", scope, NoHistory(scope))
+	case state.Oldest.IsZero():
+		err = fmt.Errorf("%s: no state of %s can be read: the beginning of the log is damaged; informctl verify says more", scope, momentText(at))
 	case !isBefore(at, state.Oldest):
 		err = fmt.Errorf("%s: no state of %s was stored whole: it is inside what was written at once, or inside a list, or an object could not be stored then",
 			scope, momentText(at))
@@ -59,7 +61,7 @@ func (v *View) rewind() error {
 // HasNoHistory reports whether a log has nothing, since it has not begun or leaves out
 // what changes.
 func HasNoHistory(state store.LogState) bool {
-	return state.Oldest.IsZero() || state.Entries == 0 && state.Unlogged > 0
+	return state.Last.IsZero() || state.Entries == 0 && state.Unlogged > 0
 }
 
 // NoHistory says why a scope has no history.
