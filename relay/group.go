@@ -86,6 +86,9 @@ var errHeld = fmt.Errorf("%w: for too long no state of the server was stored who
 func (s *served) groups(ctx context.Context, from store.Place, holding func(bool)) iter.Seq2[*group, error] {
 	return func(yield func(*group, error) bool) {
 		b := &building{s: s, before: from.RV}
+		if !from.Exact() {
+			b.asked = from.RV
+		}
 		for e, err := range s.Reader.Follow(ctx, from) {
 			switch {
 			case err == nil && e.Mark == nil:
@@ -130,9 +133,8 @@ type building struct {
 	bytes   int
 	commits int // without a place that can be read
 	isList  bool
-	known   bool // the log says so of a change since the last mark
-	inside  bool // who asked knows a state inside
 	from    *string
+	asked   string // the resource version that the log was asked for, for its first group
 }
 
 // add adds a change of the log.
@@ -147,7 +149,6 @@ func (b *building) add(e store.Event) error {
 		b.bytes += len(v.Entry.Raw)
 	}
 	b.events = append(b.events, e)
-	b.known = b.known || e.Inside
 	if b.bytes > maxHeld && b.commits > 0 {
 		return errHeld
 	}
@@ -159,17 +160,15 @@ func (b *building) note(m *store.Mark) {
 	if b.from == nil {
 		b.from = &m.FromRV
 	}
-	isList := m.Listing || m.FromRV == ""
-	// Who comes from a resource version that is before a list is at a mark: the log
-	// refuses all others.
-	b.inside = b.inside || b.known && !isList
-	b.isList = b.isList || isList
-	b.known = false
+	b.isList = b.isList || m.Listing || m.FromRV == ""
 }
 
 // group returns the group that ends with a mark.
 func (b *building) group(m *store.Mark) *group {
-	g := &group{place: m.Place, from: *b.from, bytes: b.bytes, inside: b.inside}
+	g := &group{place: m.Place, from: *b.from, bytes: b.bytes}
+	// Who comes from a resource version that is before a list is at a mark: the log
+	// refuses all others.
+	g.inside = b.asked != "" && g.from != "" && compareRV(b.asked, g.from) > 0
 	if b.isList {
 		g.from = ""
 	}

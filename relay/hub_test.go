@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"iter"
 	"net/http/httptest"
@@ -34,6 +36,7 @@ type scene struct {
 	from   Collections
 	server *Server
 	served *served
+	pad    int // bytes of an annotation that cannot be compressed
 }
 
 // inScene plays a test in a bubble of synctest.
@@ -73,7 +76,7 @@ func (s *scene) list(n, rv int) {
 	r, err := s.store.Relist()
 	s.must(err)
 	for i := range n {
-		s.must(r.Add(onePod(i, rv-n+i)))
+		s.must(r.Add(s.pod(i, rv-n+i)))
 	}
 	for b, err := range r.Parts(fmt.Sprint(rv)) {
 		s.must(err)
@@ -89,11 +92,21 @@ func onePod(i, rv int) *corev1.Pod {
 	}}
 }
 
+func (s *scene) pod(i, rv int) *corev1.Pod {
+	p := onePod(i, rv)
+	if s.pad > 0 {
+		b := make([]byte, s.pad/2)
+		_, _ = rand.Read(b) // it cannot fail
+		p.Annotations = map[string]string{"pad": hex.EncodeToString(b)}
+	}
+	return p
+}
+
 // put changes a pod. With rv 0 the checkpoint does not move, as if another object could
 // not be stored.
 func (s *scene) put(i, rv int, moves bool) {
 	s.Helper()
-	b := store.Batch{Changes: []store.Change{{Object: onePod(i, rv)}}}
+	b := store.Batch{Changes: []store.Change{{Object: s.pod(i, rv)}}}
 	if moves {
 		b.RV = fmt.Sprint(rv)
 	}
@@ -423,6 +436,29 @@ func TestListDoesNotWait(t *testing.T) {
 			t.Errorf("five lists have taken %v", took)
 		}
 	})
+}
+
+// TestLargeCommit has a commit that is read from the log in several parts: a watch from
+// the mark before it is sent all of it, one from inside of it expires.
+func TestLargeCommit(t *testing.T) {
+	for _, c := range []struct{ rv, want string }{{"1000", "MODIFIED 1001"}, {"1500", "Expired"}} {
+		inScene(t, func(s *scene) {
+			const n = 600
+			s.pad = 4 << 10
+			s.list(n, 1000)
+			for i := range n {
+				s.put(i, 1001+i, true)
+			}
+			s.flush()
+			s.put(1, 1700, true)
+			s.flush()
+			w, err := s.watch(c.rv, "")
+			s.must(err)
+			if got := next(w); got != c.want {
+				t.Errorf("a watch from %s is sent %s, want %s", c.rv, got, c.want)
+			}
+		})
+	}
 }
 
 // TestAhead watches from a resource version that the relay has not reached: what leads
