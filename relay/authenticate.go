@@ -77,8 +77,8 @@ func (s *Server) isProbe(w http.ResponseWriter, r *http.Request) bool {
 			return true
 		}
 		for _, c := range all {
-			if state, err := c.Reader.History(); err != nil || state.Readable.IsZero() {
-				http.Error(w, "a first list is not complete", http.StatusServiceUnavailable)
+			if state, err := c.Reader.History(); err != nil || isListing(state) {
+				http.Error(w, "a list is not complete", http.StatusServiceUnavailable)
 				return true
 			}
 		}

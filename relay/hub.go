@@ -143,7 +143,7 @@ func (s *served) last(whole bool) (place store.Place, above string, err error) {
 	case err != nil:
 		return place, "", err
 	case state.Readable.IsZero():
-		return place, "", fmt.Errorf("the first list of %s is not complete", s.Scope)
+		return place, "", s.unread(state)
 	case whole && state.Readable.Mark != state.Last.Mark:
 		return place, "", fmt.Errorf("%s: %w", s.Scope, errNotWhole)
 	}

@@ -265,6 +265,36 @@ func TestHeld(t *testing.T) {
 	})
 }
 
+// TestHeldBeyondLog has an object that cannot be stored until the log does not reach back
+// to before: lists say so, and the Server is ready.
+func TestHeldBeyondLog(t *testing.T) {
+	inScene(t, func(s *scene) {
+		ready := func(want int) {
+			w := httptest.NewRecorder()
+			s.server.ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), "GET", "https://localhost/readyz", nil))
+			if w.Code != want {
+				t.Errorf("/readyz answers %d %s, want %d", w.Code, w.Body, want)
+			}
+		}
+		list := func(want string) {
+			_, err := s.served.List(s.Context(), &metainternalversion.ListOptions{})
+			if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), want) {
+				t.Errorf("a list is answered with %v, want 503 and %q", err, want)
+			}
+		}
+		ready(503)
+		list("the list of pods is not complete")
+		s.list(3, 100)
+		for i := range 100 {
+			<-time.After(time.Minute)
+			s.put(1, 101+i, false)
+			s.flush()
+		}
+		ready(200)
+		list("the log does not reach back")
+	})
+}
+
 // TestHeldDuringList has an object that cannot be stored while the objects of a watch are
 // sent to a slow client: the watch ends behind them, since the log cannot be followed.
 func TestHeldDuringList(t *testing.T) {

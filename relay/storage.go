@@ -128,12 +128,24 @@ func (s *served) present() (place store.Place, told string, err error) {
 	case err != nil:
 		return store.Place{}, "", unavailable(err)
 	case state.Readable.IsZero():
-		return store.Place{}, "", unavailable(fmt.Errorf("the first list of %s is not complete", s.Scope))
+		return store.Place{}, "", unavailable(s.unread(state))
 	case state.Readable.Mark == state.Last.Mark:
 		return state.Readable, state.Stored, nil
 	}
 	return state.Readable, state.Readable.RV, nil
 }
+
+// unread says why a log has no place that can be read.
+func (s *served) unread(state store.LogState) error {
+	if isListing(state) {
+		return fmt.Errorf("the list of %s is not complete", s.Scope)
+	}
+	return fmt.Errorf("%s: an object could not be stored, and the log does not reach back to before", s.Scope)
+}
+
+// isListing reports whether there is no place that can be read because a list is not
+// complete.
+func isListing(state store.LogState) bool { return state.Readable.IsZero() && state.Last.RV == "" }
 
 // moment returns a place to read at whose state is not older than rv, or just it with
 // exact, and the resource version that is told.
