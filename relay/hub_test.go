@@ -265,6 +265,28 @@ func TestHeld(t *testing.T) {
 	})
 }
 
+// TestHeldBehindBookmark has an object that cannot be stored after bookmarks have moved
+// the resource version: what was told does not go back.
+func TestHeldBehindBookmark(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		s.must(s.store.Apply(store.Batch{RV: "120"}))
+		s.flush()
+		list := func(o metainternalversion.ListOptions) {
+			l, err := s.served.List(s.Context(), &o)
+			s.must(err)
+			if rv := l.(*list).meta.ResourceVersion; rv != "120" {
+				t.Errorf("the list tells %s, want 120", rv)
+			}
+		}
+		list(metainternalversion.ListOptions{})
+		s.put(1, 130, false)
+		s.flush()
+		list(metainternalversion.ListOptions{})
+		list(metainternalversion.ListOptions{ResourceVersion: "120", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+	})
+}
+
 // TestHeldBeyondLog has an object that cannot be stored until the log does not reach back
 // to before: lists say so, and the Server is ready.
 func TestHeldBeyondLog(t *testing.T) {

@@ -270,11 +270,11 @@ func (lw *Appender) End() error {
 }
 
 // leaves reports whether the commit leaves a resource version behind that no mark has: a
-// list begins, or has led to what the commit writes. It gets a mark, so that who is there
-// can go on across the list.
+// list begins, or has led to what the commit writes, or something could not be stored. It
+// gets a mark, so that who is there can go on across the list, and it can still be read.
 func (lw *Appender) leaves() bool {
 	m := &lw.w.Manifest.Log.Mark
-	isLast := lw.RV == "" || lw.was == ""
+	isLast := lw.RV == "" || lw.was == "" || lw.c.frozen
 	isMarked := m.Number == 0 || m.Frozen || m.Listing || store.Higher(lw.stored, m.To) == m.To
 	return isLast && lw.stored != "" && !isMarked
 }
