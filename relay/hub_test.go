@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http/httptest"
@@ -410,6 +411,81 @@ func TestYoungWatchEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestYoungWatchIsNotSlow has the file change between the moment at which a watch finds
+// its place and that at which it goes on from there.
+func TestYoungWatchIsNotSlow(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		p, err := s.served.selection(request.WithNamespace(s.Context(), "default"), &metainternalversion.ListOptions{})
+		s.must(err)
+		s.served.hub.start()
+		for rv := 101; rv <= 130; rv++ { // chance decides what it sees first
+			w := &watcher{s: s.served, p: p, out: make(chan watch.Event, watchBuffer)}
+			ctx, cancel := context.WithCancel(s.Context())
+			from, err := w.enter(ctx, store.Place{RV: fmt.Sprint(rv - 1)})
+			s.must(err)
+			s.put(1, rv, true)
+			s.flush()
+			synctest.Wait()
+			ended := make(chan error, 1)
+			go func() { ended <- w.serve(ctx, from, fmt.Sprint(rv-1)) }()
+			synctest.Wait()
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) || len(w.out) != 1 {
+				t.Fatalf("a watch from %d ends with %v and was sent %d events", rv-1, err, len(w.out))
+			}
+		}
+	})
+}
+
+// TestSlowWatchIsOwedABookmark ends watches that are too slow before they were sent
+// anything: each gets its bookmark.
+func TestSlowWatchIsOwedABookmark(t *testing.T) {
+	inScene(t, func(s *scene) {
+		for range 30 { // chance decides whether it hears first that it is too slow
+			slow := make(chan struct{})
+			close(slow)
+			w := &watcher{s: s.served, owes: true, slow: slow, out: make(chan watch.Event, watchBuffer)}
+			if w.fail(s.Context(), errSlow, "100"); len(w.out) != 1 {
+				t.Fatal("a watch ends without a bookmark")
+			}
+		}
+	})
+}
+
+// TestWatchesAreCounted begins watches and ends them. One counts as soon as it has found
+// its place, so that what comes then is not dropped.
+func TestWatchesAreCounted(t *testing.T) {
+	inScene(t, func(s *scene) {
+		check := func(when string, want int) {
+			s.served.hub.mu.Lock()
+			defer s.served.hub.mu.Unlock()
+			if got := s.served.hub.watching; got != want {
+				t.Errorf("%s there are %d watches, want %d", when, got, want)
+			}
+		}
+		_, err := s.watch("100", "")
+		if !apierrors.IsServiceUnavailable(err) {
+			t.Fatalf("before a list a watch is answered with %v, want 503", err)
+		}
+		check("after one that is refused", 0)
+		s.list(3, 100)
+		w, err := s.watch("100", "")
+		s.must(err)
+		check("with one", 1)
+		w.Stop()
+		synctest.Wait()
+		check("after it has ended", 0)
+		w, err = s.watch("50", "")
+		s.must(err)
+		if got := next(w); got != "Expired" {
+			t.Errorf("a watch from 50 is sent %s, want Expired", got)
+		}
+		synctest.Wait()
+		check("after one that has expired", 0)
+	})
 }
 
 // TestCloseWhileWaiting closes the Server while a watch waits for its place.

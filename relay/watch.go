@@ -75,8 +75,10 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 		}
 	}
 	// The place is looked for before there is an answer, so that a client hears 503.
+	stop := s.hub.watch()
 	from, err := w.enter(ctx, at)
 	if err != nil && !isExpired(err) && !errors.Is(err, store.ErrClosed) {
+		stop()
 		return nil, unavailable(err)
 	}
 	w.owes = w.bookmarks && !initial // else the client has nothing to go on from
@@ -84,6 +86,7 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 	go func() { // it ends with ctx, or with the collection
 		defer close(w.out)
 		defer w.cancel()
+		defer stop()
 		defer func() {
 			if p := recover(); p != nil { // else the process would end
 				w.fail(ctx, fmt.Errorf("panic: %v", p), told)
@@ -139,7 +142,7 @@ var (
 // watch that has lasted for less than a second without any event (see
 // VeryShortWatchError). rv is what the client had when the watch began.
 func (w *watcher) fail(ctx context.Context, err error, rv string) {
-	if ctx.Err() != nil {
+	if w.slow = nil; ctx.Err() != nil {
 		return
 	}
 	if isPassing(err) {
@@ -160,7 +163,6 @@ func (w *watcher) fail(ctx context.Context, err error, rv string) {
 		status = known.Status()
 	}
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	w.slow = nil
 	_ = w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
 }
 
@@ -187,7 +189,6 @@ func (w *watcher) send(ctx context.Context, e watch.Event) error {
 
 // serve sends what follows a place.
 func (w *watcher) serve(ctx context.Context, from entry, told string) error {
-	defer w.s.hub.watch()()
 	n, err := w.replay(ctx, from, told)
 	if err != nil {
 		return err
@@ -323,8 +324,6 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 				return err
 			}
 			ending = nil
-		case <-n.cut:
-			return errSlow
 		case <-ctx.Done():
 			return ctx.Err()
 		}
