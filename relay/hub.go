@@ -24,7 +24,7 @@ type hub struct {
 
 	mu       sync.Mutex    // protects the fields below
 	chain    []*node       // the end of the chain; empty while there is none
-	bytes    int           // of chain
+	bytes    int           // of the groups of chain
 	changed  chan struct{} // closed and replaced when the chain has changed
 	above    string        // see store.LogState
 	watching int
@@ -32,14 +32,16 @@ type hub struct {
 	err      error         // why there is no chain
 }
 
-// node is a place in the log and the group that has led there.
+// node is a place in the log. It holds what comes after it, so that the end of the chain
+// holds no group.
 type node struct {
-	*group
-	cut chan struct{} // closed when those who are still at it are too slow
+	place store.Place
+	cut   chan struct{} // closed when those who are still at it are too slow
 
-	done chan struct{} // closed when next or err is set
-	next *node
-	err  error // why the chain ends here
+	done  chan struct{} // closed when next or err is set
+	next  *node
+	group *group // what leads to next
+	err   error  // why the chain ends here
 }
 
 // maxChain bounds the groups of the chain in bytes as they are stored, and maxNodes in
@@ -151,23 +153,28 @@ func (s *served) last(whole bool) (place store.Place, above string, err error) {
 }
 
 func (h *hub) append(g *group, above string) {
-	n := &node{group: g, cut: make(chan struct{}), done: make(chan struct{})}
+	n := &node{place: g.place, cut: make(chan struct{}), done: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.chain) > 0 {
 		last := h.chain[len(h.chain)-1]
-		last.next = n
+		last.next, last.group = n, g
 		close(last.done)
+		h.bytes += g.bytes
 	}
 	h.chain, h.above, h.err = append(h.chain, n), above, nil
-	h.bytes += g.bytes
+	h.trimLocked()
+	h.wakeLocked()
+}
+
+// trimLocked drops what is too much of the chain, and all but its end if nobody watches.
+func (h *hub) trimLocked() {
 	for len(h.chain) > 1 && (h.bytes > maxChain || len(h.chain) > maxNodes || h.watching == 0) {
-		h.bytes -= h.chain[0].bytes
+		h.bytes -= h.chain[0].group.bytes
 		close(h.chain[0].cut)
 		h.chain[0] = nil
 		h.chain = h.chain[1:]
 	}
-	h.wakeLocked()
 }
 
 func (h *hub) wakeLocked() {
@@ -262,7 +269,7 @@ func (h *hub) findLocked(p store.Place, told string) (e entry, wait bool, err er
 			return entry{at: n}, false, nil
 		case n == last:
 			return entry{at: n, ahead: p.RV}, false, nil
-		case n.next.from != "" && compareRV(p.RV, n.next.from) <= 0:
+		case n.group.from != "" && compareRV(p.RV, n.group.from) <= 0:
 			return entry{at: n}, false, nil
 		}
 		return entry{place: p}, false, nil // inside a group: see replay
@@ -311,6 +318,7 @@ func (h *hub) watch() (stop func()) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.watching--
+		h.trimLocked()
 	}
 }
 

@@ -9,12 +9,14 @@ import (
 	"iter"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -653,6 +655,35 @@ func TestSlowWatch(t *testing.T) {
 		s.must(err)
 		if got := next(again); strings.HasPrefix(got, "Expired") {
 			t.Errorf("a client that was told up to %s is sent %s", last, got)
+		}
+	})
+}
+
+// TestNothingIsHeld looks for a change when nobody watches any more.
+func TestNothingIsHeld(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("100", "")
+		s.must(err)
+		begin := s.served.hub.tail()
+		s.put(1, 101, true)
+		s.flush()
+		if got := next(w); got != "MODIFIED 101" {
+			t.Fatalf("the watch is sent %s", got)
+		}
+		held := weak.Make(begin.group.changes[0])
+		begin = nil
+		w.Stop()
+		synctest.Wait()
+		runtime.GC()
+		if held.Value() != nil {
+			t.Error("a change is held although nobody watches")
+		}
+		w, err = s.watch("101", "")
+		s.must(err)
+		s.put(1, 102, true)
+		if got := next(w); got != "MODIFIED 102" {
+			t.Errorf("another watch is sent %s", got)
 		}
 	})
 }

@@ -297,8 +297,8 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 			if n.err != nil {
 				return n.err
 			}
-			n = n.next
 			g, err := n.group, error(nil)
+			n = n.next
 			switch {
 			case ahead == "":
 			case compareRV(n.place.RV, ahead) < 0:
@@ -306,7 +306,7 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 			case compareRV(n.place.RV, ahead) == 0:
 				ahead = ""
 				continue
-			case n.from == "" || compareRV(ahead, n.from) > 0:
+			case g.from == "" || compareRV(ahead, g.from) > 0:
 				g, err = w.rest(g, ahead)
 			}
 			if ahead = ""; err != nil {
