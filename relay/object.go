@@ -35,12 +35,17 @@ type object struct {
 	err    error
 }
 
+// errPanic is the error of what is done once for all watches, and has panicked for one.
+var errPanic = errors.New("it has caused a panic for another request")
+
 // DeepCopyObject implements runtime.Object. An object does not change.
 func (o *object) DeepCopyObject() runtime.Object { return o }
 
 // decoded returns the object with its apiVersion and kind. It must not be changed.
 func (o *object) decoded() (runtime.Object, error) {
 	o.once.Do(func() {
+		// unless the calls return
+		o.err = fmt.Errorf("object %q: %w", o.entry.Key, errPanic)
 		decoded, err := o.of.Reader.Decode(o.entry)
 		if err != nil {
 			o.err = fmt.Errorf("object %q: %w", o.entry.Key, err)
@@ -58,7 +63,7 @@ func (o *object) decoded() (runtime.Object, error) {
 		if o.of.Scope.Form != store.Metadata {
 			decoded.GetObjectKind().SetGroupVersionKind(o.of.Scope.Kind)
 		}
-		o.result = wire.WithKinds(decoded)
+		o.result, o.err = wire.WithKinds(decoded), nil
 	})
 	return o.result, o.err
 }
@@ -183,6 +188,7 @@ func (o *shared) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	}
 	o.mu.Unlock()
 	e.Do(func() {
+		e.err = errPanic // unless the next call returns
 		var b bytes.Buffer
 		e.err = encode(o.object, &b)
 		e.bytes = b.Bytes()
