@@ -78,7 +78,7 @@ func (s *Server) isProbe(w http.ResponseWriter, r *http.Request) bool {
 		}
 		for _, c := range all {
 			if state, err := c.Reader.History(); err != nil || isListing(state) {
-				http.Error(w, "a list is not complete", http.StatusServiceUnavailable)
+				http.Error(w, "a list is not complete in a file", http.StatusServiceUnavailable)
 				return true
 			}
 		}

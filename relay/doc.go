@@ -3,7 +3,8 @@
 // cannot be reached, and for the state of an earlier moment. It is a module of its own,
 // since it uses the handlers of k8s.io/apiserver.
 //
-// It reads the file of an informer. Nothing is forwarded to a server, and nothing can be
+// It reads the file of an informer. Lists and watches of one that holds its objects in
+// memory are answered with 503. Nothing is forwarded to a server, and nothing can be
 // changed.
 //
 // # What is told
@@ -35,13 +36,15 @@
 //     DELETED;
 //   - several commits make one change of an object.
 //
-// Behind a group a watch receives a bookmark of its mark. A client can go on from there.
-// From a resource version inside a group it cannot, and receives 410: what it has cannot
-// be known. A watch of a single name may, since each state of its object has its own
-// resource version. A resource version that is not reached yet is waited for; if it turns
-// out to be inside a group, the watch ends with 410, too.
+// A watch that asks for bookmarks receives one of a group's mark behind the group if it
+// was sent a change of it and the last one has a lower resource version, and each minute
+// one of how far it has come. A client can go on from there. From a resource version
+// inside a group it cannot, and receives 410: what it has cannot be known. A watch of a
+// single name may, since each state of its object has its own resource version. A
+// resource version that is not reached yet is waited for; if it turns out to be inside a
+// group, the watch ends with 410, too.
 //
-// When the process ends, watches end without an event: their clients go on where they
+// When the process ends, watches end without an error: their clients go on where they
 // were, with the next process.
 //
 // # Who reads

@@ -308,7 +308,7 @@ func TestHeldBeyondLog(t *testing.T) {
 			}
 		}
 		ready(503)
-		list("the list of pods is not complete")
+		list("the list of pods is not complete in a file")
 		s.list(3, 100)
 		for i := range 100 {
 			<-time.After(time.Minute)

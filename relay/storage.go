@@ -138,7 +138,7 @@ func (s *served) present() (place store.Place, told string, err error) {
 // unread says why a log has no place that can be read.
 func (s *served) unread(state store.LogState) error {
 	if isListing(state) {
-		return fmt.Errorf("the list of %s is not complete", s.Scope)
+		return fmt.Errorf("the list of %s is not complete in a file", s.Scope)
 	}
 	return fmt.Errorf("%s: an object could not be stored, and the log does not reach back to before", s.Scope)
 }
