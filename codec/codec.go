@@ -60,6 +60,7 @@
 package codec
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -155,10 +156,15 @@ func ForKind(gvk schema.GroupVersionKind) Codec {
 	return unstructuredCodec{}
 }
 
+// ErrNoType indicates a protobuf record of a kind for which client-go's scheme has no
+// type: only a program that has the type decodes it.
+var ErrNoType = errors.New("no type in client-go's scheme")
+
 // DecodeAny decodes a record of which only the codec ID and the kind are known. It
 // decodes a msgpack record to an *unstructured.Unstructured with the stored TypeMeta,
 // which may be empty, and ignores gvk. For a protobuf record, client-go's scheme must
-// have a type for gvk. Like Decode, DecodeAny never panics.
+// have a type for gvk, else the error wraps [ErrNoType]. Like Decode, DecodeAny never
+// panics.
 func DecodeAny(id byte, gvk schema.GroupVersionKind, data []byte) (runtime.Object, error) {
 	switch id {
 	case IDMsgpack:
@@ -166,7 +172,7 @@ func DecodeAny(id byte, gvk schema.GroupVersionKind, data []byte) (runtime.Objec
 	case IDProtobuf:
 		obj, err := scheme.Scheme.New(gvk)
 		if err != nil {
-			return nil, fmt.Errorf("codec: protobuf record of %s: no type in client-go's scheme", gvk)
+			return nil, fmt.Errorf("codec: protobuf record of %s: %w", gvk, ErrNoType)
 		}
 		t, err := structType(obj)
 		if err != nil {

@@ -297,8 +297,6 @@ func fillScope(t *testing.T, db *bolt.DB, indexes []index.Index, scope store.Sco
 // fillScopeAt makes a scope that is complete up to a resource version.
 func fillScopeAt(t *testing.T, db *bolt.DB, indexes []index.Index, scope store.Scope, rv string, objects ...runtime.Object) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	c, err := codec.ForKind(scope.Kind), error(nil)
 	switch scope.Form {
 	case store.Metadata:
@@ -309,6 +307,14 @@ func fillScopeAt(t *testing.T, db *bolt.DB, indexes []index.Index, scope store.S
 	if err != nil {
 		t.Fatal(err)
 	}
+	fillScopeBy(t, db, c, indexes, scope, rv, objects...)
+}
+
+// fillScopeBy is fillScopeAt with another codec than that of the kind.
+func fillScopeBy(t *testing.T, db *bolt.DB, c codec.Codec, indexes []index.Index, scope store.Scope, rv string, objects ...runtime.Object) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	s, err := db.Open(scope, store.Options{Codec: c, Indexes: indexes})
 	if err != nil {
 		t.Fatal(err)

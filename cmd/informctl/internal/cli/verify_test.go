@@ -10,7 +10,9 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -177,6 +179,57 @@ func TestVerifyFreelist(t *testing.T) {
 		}
 		if got := say(t.Context(), args...); got.Code != 3 || !strings.Contains(got.Err, "sets such a file aside") {
 			t.Errorf("%s: %+v", command, got)
+		}
+	}
+}
+
+// TestVerifyOfOtherType checks that a file is whole that has objects of a Go type which
+// this program does not have.
+func TestVerifyOfOtherType(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, pod("default", "web", "web"))
+	c, err := codec.For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := schema.GroupVersionKind{Group: "other.example.com", Version: "v1", Kind: "Other"}
+	fillScopeBy(t, db, c, nil, store.Scope{Resource: "others.other.example.com", Kind: kind, Form: store.Typed}, "1000",
+		&corev1.ConfigMap{ObjectMeta: objectMeta("default", "one", "web")}, &corev1.ConfigMap{ObjectMeta: objectMeta("default", "two", "web")})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const reason = "Kind=Other: no type in client-go's scheme; a table, -o name and --count need none"
+	_, stop := hold(t, path)
+	for range 2 { // live, and the file
+		for _, tt := range []struct {
+			args []string
+			want said
+		}{
+			{[]string{"verify"}, said{Out: "others.other.example.com: adds up: 2 objects, of a Go type that this program does not have\n" +
+				"pods: whole: 1 objects, 3 indexes\n"}},
+			{[]string{"snapshot", filepath.Join(t.TempDir(), "copy.db")}, said{}},
+			{[]string{"dump", "-o", "name"}, said{Out: "other.other.example.com/one\nother.other.example.com/two\npod/web\n"}},
+			{[]string{"query", "others", "--no-headers"}, said{Out: "default   one   10d\ndefault   two   10d\n"}},
+			{[]string{"query", "others", "--no-headers", "--show-labels"}, said{Out: "default   one   10d   app=b=x=y,app=web\ndefault   two   10d   app=b=x=y,app=web\n"}},
+			{[]string{"dump", "-o", "jsonpath={.items[*].metadata.name}"}, said{Code: 1, Out: "web", Err: reason}},
+			{[]string{"query", "others", "-o", "json"}, said{Code: 1, Err: reason}},
+			{[]string{"history"}, said{}},
+		} {
+			got := say(t.Context(), append(tt.args, "--db", path)...)
+			if got.Code != tt.want.Code || tt.want.Out != "" && got.Out != tt.want.Out || !strings.Contains(got.Err, tt.want.Err) {
+				t.Errorf("%q: %+v, want %+v", tt.args, got, tt.want)
+			}
+		}
+		stop()
+	}
+	for _, args := range [][]string{{"compact"}, {"wipe", "others", "--yes"}, {"wipe", "--yes"}} {
+		if got := say(t.Context(), append(args, "--db", path)...); got.Code != 0 {
+			t.Errorf("%q: %+v", args, got)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
@@ -74,6 +75,8 @@ func WithHint(err error) error {
 	switch {
 	case errors.Is(err, store.ErrIncomplete):
 		return fmt.Errorf("%w; %s", err, Completes)
+	case errors.Is(err, codec.ErrNoType):
+		return fmt.Errorf("%w; a table, -o name and --count need none", err)
 	case errors.Is(err, store.ErrNoKey) && errors.As(err, &sent):
 		return fmt.Errorf("%w; start the process that holds the file with its key", err)
 	case errors.Is(err, store.ErrNoKey) && strings.HasSuffix(err.Error(), "no key was given"):

@@ -141,11 +141,11 @@ func (o *Options) NotFound(name, file string) error {
 	return fmt.Errorf("%s not found in %s", name, file)
 }
 
-// readable decodes the first object, to check that its encryption key is available if it
-// needs one.
+// readable decodes the first object of a scope that may need a key, or a Go type, which is
+// not here.
 func (o *Options) readable(v *source.View, keys []string) error {
 	decodes := o.Whole || o.Sieve.Decodes() || !o.Format.Count && o.Format.Format != "name"
-	if !v.Info.Encrypted || len(keys) == 0 || !decodes {
+	if !v.Info.Encrypted && !v.LacksType() || len(keys) == 0 || !decodes {
 		return nil
 	}
 	found, err := v.Fetch(keys[:1], source.Record)

@@ -103,7 +103,7 @@ func columnsFor(d *source.Database, i source.Item) (table.Kind, source.Depth, er
 		}
 	}
 	kind, ok, err := columnsOf(d, scope)
-	if !ok {
+	if !ok || i.View.LacksType() {
 		return table.Named(), source.Header, err
 	}
 	return kind, source.Record, err

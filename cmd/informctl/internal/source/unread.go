@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -34,14 +35,20 @@ type UnreadScope struct {
 }
 
 // Add adds the error of a scope. It returns other errors than those with which what can
-// be read is printed: without the key, or without a state at the moment.
+// be read is printed: without the key or the Go type, or without a state at the moment.
 func (u *Unread) Add(info store.Info, err error) error {
 	var absent *absentError
-	if !errors.Is(err, store.ErrNoKey) && !errors.As(err, &absent) {
+	if !IsUnreadable(err) && !errors.As(err, &absent) {
 		return err
 	}
 	u.Put(info.ID, err)
 	return nil
+}
+
+// IsUnreadable reports whether objects are whole, but not for this program: it does not
+// have their key, or their Go type.
+func IsUnreadable(err error) bool {
+	return errors.Is(err, store.ErrNoKey) || errors.Is(err, codec.ErrNoType)
 }
 
 // Put adds an error, once for each scope: a resource may be named twice.

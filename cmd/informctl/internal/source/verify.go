@@ -45,7 +45,7 @@ func (d *Database) Verify(ctx context.Context, e cmdutil.Env, report func(store.
 }
 
 // Whole returns the error of the first damaged part. It does not decrypt scopes without a
-// key and does not count them as damaged.
+// key and does not count them as damaged, nor objects whose Go type is not here.
 func (d *Database) Whole(ctx context.Context, e cmdutil.Env) error {
 	if err := VerifyLedgers(ctx, d); err != nil {
 		return err
@@ -67,7 +67,7 @@ func sound(ctx context.Context, e cmdutil.Env, d *Database, counts func(error) b
 		return err
 	}
 	return d.Verify(ctx, e, func(_ store.Info, err error) error {
-		if err == nil || errors.Is(err, store.ErrNoKey) || !counts(err) {
+		if err == nil || IsUnreadable(err) || !counts(err) {
 			return nil
 		}
 		return err
@@ -87,7 +87,7 @@ func VerifyLedgers(ctx context.Context, d *Database) error {
 // verifyScope checks the objects, the indexes and the log of a scope.
 func verifyScope(ctx context.Context, d *Database, info store.Info, checked func(int)) error {
 	err := verifyObjects(ctx, d, info, checked)
-	if err == nil || errors.Is(err, store.ErrNoKey) {
+	if err == nil || IsUnreadable(err) {
 		err = cmp.Or(d.File.VerifyLog(info.ID), err)
 	}
 	return err

@@ -28,6 +28,12 @@ type View struct {
 // IsWhole reports whether a view has whole objects, and not only their metadata.
 func (v *View) IsWhole() bool { return v.Info.Scope.Form != store.Metadata }
 
+// LacksType reports whether this program does not have the Go type of the objects, and
+// decodes nothing but their metadata.
+func (v *View) LacksType() bool {
+	return v.Info.Scope.Form == store.Typed && v.Info.Codec == "protobuf" && codec.ForKind(v.Info.Scope.Kind).ID() != codec.IDProtobuf
+}
+
 // Search says how objects of a scope were found, for --explain.
 type Search struct {
 	By                     []string // the indexes that were used

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -192,7 +193,10 @@ func (c *Codec) decodeEntry(e store.Entry, later *Codec, isAlone bool) (runtime.
 		}
 	}
 	obj, err := c.decode(e.Raw, isAlone)
-	if err != nil {
+	switch {
+	case c.Codec == nil && errors.Is(err, codec.ErrNoType):
+		return nil, fmt.Errorf("object %s: %w", e.Key, err) // others have the type
+	case err != nil:
 		return nil, c.Corrupt("object "+e.Key, err)
 	}
 	return obj, nil

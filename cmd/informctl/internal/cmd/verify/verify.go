@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -24,7 +25,8 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 		Long: cmdutil.Describe(`Check every page, record, index and log of a file, and that every object decodes.
 
 One line for each scope says what it has or what is wrong with it. What is encrypted
-is read with its key only; that it adds up is seen without. The file is not changed;
+is read with its key only, and an object in protobuf with its Go type: client-go's are
+known. That it adds up is seen without. The file is not changed;
 informctl run sets a damaged one aside and lists again. It does not if only a log is
 damaged, or what a consumer remembers: then the objects are whole, and history is not. Of a file that a live process
 holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
@@ -79,6 +81,8 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 			switch {
 			case errors.Is(err, store.ErrNoKey):
 				text = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read without the key", info.Scope, info.Objects)
+			case errors.Is(err, codec.ErrNoType):
+				text = fmt.Sprintf("%s: adds up: %d objects, of a Go type that this program does not have", info.Scope, info.Objects)
 			case errors.As(err, &damage):
 				damaged++
 				return line(w, info.Scope.String(), damage)
