@@ -127,7 +127,7 @@ func (t *Table) named(o Object) ([]any, error) {
 
 // Emit implements Printer.
 func (t *Table) Emit(_ io.Writer, pieces []Piece) error {
-	part := &metav1.Table{ColumnDefinitions: t.columns}
+	var rows []metav1.TableRow
 	for _, piece := range pieces {
 		if piece.event != "" {
 			if err := t.emitEvent(piece); err != nil {
@@ -135,10 +135,19 @@ func (t *Table) Emit(_ io.Writer, pieces []Piece) error {
 			}
 			continue
 		}
-		part.Rows = append(part.Rows, piece.row)
+		rows = append(rows, piece.row)
 	}
-	return t.printer.PrintObj(part, t.tabs)
+	for rows := range slices.Chunk(rows, rowsAtOnce) {
+		if err := t.printer.PrintObj(&metav1.Table{ColumnDefinitions: t.columns, Rows: rows}, t.tabs); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// rowsAtOnce is so small that cli-runtime does not flush within them: widths that it has
+// printed do not change.
+const rowsAtOnce = 99
 
 func (t *Table) emitEvent(p Piece) error {
 	row := &metav1.Table{ColumnDefinitions: t.columns, Rows: []metav1.TableRow{p.row}}

@@ -2,6 +2,7 @@ package printer_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,5 +74,51 @@ func TestTable(t *testing.T) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestTableAligns checks that all rows of a large table have the columns of the widest.
+func TestTableAligns(t *testing.T) {
+	for _, tt := range []struct {
+		flags []string
+		last  int
+	}{{nil, 43}, {[]string{"-L", "app"}, 49}, {[]string{"-L", "app", "--no-headers"}, 49}} {
+		var f printer.Flags
+		cmd := &cobra.Command{}
+		f.Add(cmd)
+		if err := cmd.ParseFlags(tt.flags); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+		p := f.Table(table.Named(), source.Header, printer.TableOptions{Now: func() time.Time { return now }})
+		var out bytes.Buffer
+		if err := p.Begin(&out); err != nil {
+			t.Fatal(err)
+		}
+		names := slices.Repeat([]string{"short"}, 299)
+		for part := range slices.Chunk(append(names, strings.Repeat("n", 40)), source.ChunkSize) {
+			var pieces []printer.Piece
+			for _, name := range part {
+				obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+					Name: name, Labels: map[string]string{"app": "web"}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
+				}}
+				piece, err := p.Render(printer.Object{Item: source.Item{View: &source.View{}, Name: name}, Object: obj})
+				if err != nil {
+					t.Fatal(err)
+				}
+				pieces = append(pieces, piece)
+			}
+			if err := p.Emit(&out, pieces); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.End(&out); err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+			if at := strings.LastIndex(line, " ") + 1; at != tt.last {
+				t.Fatalf("%q: line %d: the last cell begins at %d, want %d: %q", tt.flags, i, at, tt.last, line)
+			}
+		}
 	}
 }
