@@ -2,15 +2,18 @@ package cli_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	bbolt "go.etcd.io/bbolt"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/informer"
 )
 
 // unread is an output whose reader has gone away.
@@ -18,8 +21,8 @@ type unread struct{}
 
 func (unread) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// TestDiffersUnread checks that what compares says by its exit code that something
-// differs, also where nobody reads what.
+// TestDiffersUnread checks that what compares or checks says by its exit code that
+// something differs or is wrong, also where nobody reads what.
 func TestDiffersUnread(t *testing.T) {
 	dir := t.TempDir()
 	one, other := filepath.Join(dir, "one.db"), filepath.Join(dir, "other.db")
@@ -31,9 +34,29 @@ func TestDiffersUnread(t *testing.T) {
 	if err := os.WriteFile(config, []byte(kubeconfig(auditServer(t))), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	damaged := filepath.Join(dir, "damaged.db")
+	writeHistory(t, damaged)
+	raw, err := bbolt.Open(damaged, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Update(func(tx *bbolt.Tx) error {
+		scopes := tx.Bucket([]byte("scope"))
+		id, _ := scopes.Cursor().First()
+		return flipLast(scopes.Bucket(id).Bucket([]byte("log")))
+	})
+	if err := errors.Join(err, raw.Close()); err != nil {
+		t.Fatal(err)
+	}
+	wrong := filepath.Join(dir, "wrong.db")
+	serveStatus(t, wrong, informer.Status{})
 	for want, all := range map[int][][]string{
-		0: {{"query", "pods", "--db", one}},
-		1: {{"diff", one, other, "pods"}, {"audit", "pods", "--db", audited, "--kubeconfig", config}},
+		0: {{"query", "pods", "--db", one}, {"verify", "--db", one}},
+		1: {
+			{"diff", one, other, "pods"}, {"audit", "pods", "--db", audited, "--kubeconfig", config},
+			{"status", "--db", wrong}, {"status", "--db", one},
+		},
+		3: {{"verify", "--db", damaged}},
 	} {
 		for _, args := range all {
 			var errOut bytes.Buffer

@@ -125,6 +125,15 @@ func Trouble(err error) error {
 	return &StatusError{Code: exitTrouble, Err: err}
 }
 
+// Found returns what a command has found as its error, also where nobody reads the output
+// to the end: its exit code says it. err is that of the output.
+func Found(found, err error) error {
+	if found != nil && (err == nil || errors.Is(err, errNoReader)) {
+		return found
+	}
+	return err
+}
+
 // Compared returns the error of a command that looks for differences. Those that were
 // found count, too, where nobody reads them to the end.
 func Compared(differs bool, err error) error {

@@ -82,16 +82,20 @@ func run(ctx context.Context, o *options) error {
 		}
 		return printer.Consumers(w, o.table, consumers)
 	})
-	if err = errors.Join(err, printed); err != nil {
-		return err
+	if err == nil {
+		err = o.wrong(statuses)
 	}
+	return cmdutil.Found(err, printed)
+}
+
+// wrong returns the error for what is wrong, which the table shows, and notes it.
+func (o *options) wrong(statuses []informer.Status) error {
 	o.noteSummary(statuses)
 	if len(statuses) == 0 {
 		return fmt.Errorf("the process of %s has no informer", o.database.Path)
 	}
 	for _, s := range statuses {
 		if health.Wrong(s, o.env.Now()) != "" {
-			// The table shows what is wrong.
 			return &cmdutil.StatusError{Code: cmdutil.ExitError}
 		}
 	}

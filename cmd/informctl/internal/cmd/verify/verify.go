@@ -2,6 +2,7 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -55,51 +56,57 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 	var damage *store.CorruptionError
 	damaged, where := 0, cmdutil.BesideObjects
 	var parts []string
-	line := func(w io.Writer, name string, damage *store.CorruptionError) error {
+	var lines bytes.Buffer // all is checked, whether or not somebody reads them
+	damagedLine := func(name string, damage *store.CorruptionError) {
 		if !cmdutil.IsBesideObjects(damage) {
 			where = "contents"
 		}
-		_, err := fmt.Fprintf(w, "%s: damaged: %v\n", name, damage.Err)
-		return err
+		_, _ = fmt.Fprintf(&lines, "%s: damaged: %v\n", name, damage.Err)
+	}
+	for _, part := range []struct {
+		name string
+		err  error
+	}{{"pages", source.VerifyPages(ctx, db)}, {"ledgers", source.VerifyLedgers(ctx, db)}} {
+		switch {
+		case errors.As(part.err, &damage):
+			parts = append(parts, part.name)
+			damagedLine(part.name, damage)
+		case part.err != nil:
+			return db.Named(part.err)
+		}
+	}
+	err = db.Verify(ctx, e, func(info store.Info, err error) error {
+		text := fmt.Sprintf("%s: whole: %d objects, %d indexes", info.Scope, info.Objects, len(info.Indexes))
+		switch {
+		case errors.Is(err, store.ErrNoKey):
+			text = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read without the key", info.Scope, info.Objects)
+		case errors.Is(err, codec.ErrNoType):
+			text = fmt.Sprintf("%s: adds up: %d objects, of a Go type that this program does not have", info.Scope, info.Objects)
+		case errors.As(err, &damage):
+			damaged++
+			damagedLine(info.Scope.String(), damage)
+			return nil
+		case err != nil:
+			return err
+		case !info.Complete:
+			text = fmt.Sprintf("%s: whole: first list not complete", info.Scope)
+		}
+		_, _ = fmt.Fprintln(&lines, text)
+		return nil
+	})
+	if err != nil {
+		return db.Named(err)
 	}
 	err = e.Output(func(w io.Writer) error {
-		for _, part := range []struct {
-			name string
-			err  error
-		}{{"pages", source.VerifyPages(ctx, db)}, {"ledgers", source.VerifyLedgers(ctx, db)}} {
-			err := part.err
-			if errors.As(err, &damage) {
-				parts = append(parts, part.name)
-				err = line(w, part.name, damage)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return db.Verify(ctx, e, func(info store.Info, err error) error {
-			text := fmt.Sprintf("%s: whole: %d objects, %d indexes", info.Scope, info.Objects, len(info.Indexes))
-			switch {
-			case errors.Is(err, store.ErrNoKey):
-				text = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read without the key", info.Scope, info.Objects)
-			case errors.Is(err, codec.ErrNoType):
-				text = fmt.Sprintf("%s: adds up: %d objects, of a Go type that this program does not have", info.Scope, info.Objects)
-			case errors.As(err, &damage):
-				damaged++
-				return line(w, info.Scope.String(), damage)
-			case err != nil:
-				return err
-			case !info.Complete:
-				text = fmt.Sprintf("%s: whole: first list not complete", info.Scope)
-			}
-			_, err = fmt.Fprintln(w, text)
-			return err
-		})
+		_, err := lines.WriteTo(w)
+		return err
 	})
 	if damaged > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d scopes", damaged, len(db.Scopes)))
 	}
-	if err == nil && len(parts) > 0 {
-		err = &store.CorruptionError{Path: db.Path, Where: where, Err: errors.New(strings.Join(parts, ", "))}
+	var found error
+	if len(parts) > 0 {
+		found = &store.CorruptionError{Path: db.Path, Where: where, Err: errors.New(strings.Join(parts, ", "))}
 	}
-	return db.Named(err)
+	return db.Named(cmdutil.Found(found, err))
 }
