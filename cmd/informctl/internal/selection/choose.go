@@ -17,7 +17,7 @@ type Chosen struct {
 	Views   []*source.View
 	Unread  source.Unread
 	Missing []string // named objects that do not exist, such as pods "a"
-	Unknown []error  // of resources that are not there, beside others that are
+	Unknown []error  // of resources that are not there, or not whole
 
 	// States that are not the latest: of objects that a later scope holds, and of others
 	// that one covers.
@@ -63,6 +63,10 @@ func (o *Options) Choose(db *source.Database) (out Chosen, err error) {
 		}
 		infos = slices.DeleteFunc(slices.Clone(infos), func(info store.Info) bool { return o.Skipped[info.ID] })
 		opened, err := o.Open(db, infos, &out.Unread)
+		if errors.Is(err, store.ErrIncomplete) && len(o.Wanted) > 1 {
+			out.Unknown = append(out.Unknown, err)
+			continue
+		}
 		if err != nil {
 			return out, err
 		}
@@ -141,7 +145,7 @@ func (o *Options) NotFound(name, file string) error {
 	return fmt.Errorf("%s not found in %s", name, file)
 }
 
-// readable decodes the first object of a scope that may need a key, or a Go type, which is
+// readable decodes the first object of a scope that may need a key or a Go type that is
 // not here.
 func (o *Options) readable(v *source.View, keys []string) error {
 	decodes := o.Whole || o.Sieve.Decodes() || !o.Format.Count && o.Format.Format != "name"

@@ -259,7 +259,7 @@ func run(ctx context.Context, o *options) error {
 }
 
 // historians returns one historian for each scope that is asked for, and the errors of
-// resources that are not there, if several are asked for.
+// resources that are not there, or not whole, if several are asked for.
 func (o *options) historians(db *source.Database, unread *source.Unread) (all []*historian, missing []error, err error) {
 	for _, want := range o.selection.Wanted {
 		infos, err := db.Find(want.Resource)
@@ -271,6 +271,10 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 			return nil, nil, err
 		}
 		opened, err := o.selection.Open(db, infos, unread)
+		if errors.Is(err, store.ErrIncomplete) && len(o.selection.Wanted) > 1 {
+			missing = append(missing, err)
+			continue
+		}
 		if err != nil {
 			return nil, nil, err
 		}
