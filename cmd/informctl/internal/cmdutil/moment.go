@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/informctl/informctl/store"
 )
 
@@ -112,6 +114,17 @@ func ParsePlace(text string, now time.Time) (store.Place, error) {
 		return store.Place{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 10:02, yesterday 10:02 or 2026-01-02 15:04, nor a resource version", text)
 	}
 	return store.Place{Time: t}, nil
+}
+
+// CheckMoments returns an error if a flag of a moment is given without one, as by a shell
+// whose variable is not set: that would mean another moment.
+func CheckMoments(cmd *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return Usagef(cmd, "--%s names no moment", name)
+		}
+	}
+	return nil
 }
 
 // IsOver returns an error if a moment, as the user wrote it, is to come.

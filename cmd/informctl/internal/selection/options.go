@@ -118,6 +118,9 @@ func (o *Options) AddMomentFlag(cmd *cobra.Command) {
 
 // CompleteAt parses AtText, which is the value of a flag.
 func (o *Options) CompleteAt(cmd *cobra.Command, flag string) (err error) {
+	if err := cmdutil.CheckMoments(cmd, "at", "since"); err != nil {
+		return err
+	}
 	if o.At, err = cmdutil.ParsePlace(o.AtText, o.Env.Now()); err != nil {
 		return cmdutil.Usagef(cmd, "--%s: %w", flag, err)
 	}

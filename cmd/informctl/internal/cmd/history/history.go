@@ -149,6 +149,9 @@ func (o *options) completeHistory(cmd *cobra.Command, args []string) (err error)
 	if !slices.Contains(printer.PlainFormats, o.output) {
 		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", o.output, strings.Join(printer.PlainFormats, ", "))
 	}
+	if err := cmdutil.CheckMoments(cmd, "since", "until"); err != nil {
+		return err
+	}
 	if o.from, err = cmdutil.ParseMoment(o.since, o.env.Now()); err != nil {
 		return cmdutil.Usagef(cmd, "--since: %w", err)
 	}

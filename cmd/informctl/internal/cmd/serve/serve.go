@@ -74,6 +74,9 @@ func (o *options) complete(cmd *cobra.Command) (err error) {
 	if o.port < 0 || o.port > 65535 {
 		return cmdutil.Usagef(cmd, "--port %d is no port", o.port)
 	}
+	if err := cmdutil.CheckMoments(cmd, "at"); err != nil {
+		return err
+	}
 	if o.at, err = cmdutil.ParsePlace(o.atText, o.env.Now()); err != nil {
 		return cmdutil.Usagef(cmd, "--at %w", err)
 	}
