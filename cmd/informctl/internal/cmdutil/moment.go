@@ -17,8 +17,8 @@ const yesterday = "yesterday"
 
 // ParseMoment parses a time as people write it, in the zone of now unless it names one: a
 // time of day, which is the last one that is not after now, a date and a time, yesterday
-// with or without a time, or a duration before now. An empty text is the zero time. What
-// the commands print as a time it parses.
+// with or without a time, or a duration before now, with or without ago. An empty text is
+// the zero time. What the commands print as a time it parses.
 func ParseMoment(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -48,7 +48,7 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 		}
 		return at.AddDate(0, 0, -1), nil
 	}
-	ago, err := ParseSince(text)
+	ago, err := ParseSince(strings.TrimSuffix(text, " ago"))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 10:02, yesterday 10:02 or 2026-01-02 15:04", text)
 	}

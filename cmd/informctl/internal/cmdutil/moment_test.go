@@ -30,13 +30,15 @@ func TestParseMoment(t *testing.T) {
 		"2026-11-20T15:10:05+02:00": at(20, 15, 10, 5),
 		"15m":                       at(25, 15, 15, 0),
 		"1d":                        at(24, 15, 30, 0),
+		"12h ago":                   at(25, 3, 30, 0),
+		"1d ago":                    at(24, 15, 30, 0),
 		"2w":                        at(11, 15, 30, 0),
 	} {
 		if got, err := ParseMoment(text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q is %v, want %v: %v", text, got, want, err)
 		}
 	}
-	for _, text := range []string{"tomorrow", "25:00", "10:2", "yesterday 25:00", "2026-13-01", "-5m", "0s", "now", "10"} {
+	for _, text := range []string{"tomorrow", "25:00", "10:2", "yesterday 25:00", "2026-13-01", "-5m", "0s", "now", "10", " ago", "-5m ago", "10:02 ago"} {
 		if got, err := ParseMoment(text, now); err == nil {
 			t.Errorf("%q is %v, want an error", text, got)
 		}
