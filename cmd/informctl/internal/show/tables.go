@@ -19,7 +19,7 @@ import (
 // printTables prints one table for each resource of the items, as kubectl does.
 func printTables(w io.Writer, o *selection.Options, db *source.Database, items []source.Item, views []*source.View, kinds bool, now time.Time) error {
 	for n, some := range byTable(items) {
-		if n > 0 {
+		if n > 0 && !o.Format.NoHeaders {
 			if _, err := io.WriteString(w, "\n"); err != nil {
 				return err
 			}
