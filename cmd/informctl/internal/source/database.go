@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/codec"
@@ -125,12 +126,15 @@ func (d *Database) Find(resource string) ([]store.Info, error) {
 		}
 	}
 	if len(found) == 0 {
-		named, err := d.resourcesNamed(resource)
+		name, group, dotted := strings.Cut(resource, ".")
+		named, err := d.resourcesNamed(name)
 		if err != nil {
 			return nil, err
 		}
 		for _, info := range scopes {
-			if slices.Contains(named, info.Scope.Resource) || resources.IsInCategory(info.Scope, resource) {
+			plural, _, _ := strings.Cut(info.Scope.Resource, ".")
+			isNamed := slices.Contains(named, info.Scope.Resource) && (!dotted || resources.Is(info.Scope, plural+"."+group))
+			if isNamed || resources.IsInCategory(info.Scope, resource) {
 				found = append(found, info)
 			}
 		}
