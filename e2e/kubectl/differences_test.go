@@ -212,7 +212,7 @@ exit 64
 `,
 	},
 	{
-		row:       "Flags of requests",
+		row:       "Flags of requests, and others",
 		kubectl:   "get configmaps -n default --chunk-size 1; get horizontalpodautoscalers web -n default --subresource status; get --raw /readyz",
 		informctl: "query configmaps -n default --chunk-size 1; query horizontalpodautoscalers web -n default --subresource status; query --raw /readyz",
 		fromKubectl: `NAME  DATA  AGE
@@ -321,6 +321,41 @@ exit 1
 `,
 		fromInformctl: `EVENT  NAME  AGE
 ADDED  configmap/settings  1s
+`,
+	},
+	{
+		row:       "`-w -o json`",
+		kubectl:   "get configmaps settings -n default -w -o json",
+		informctl: "query configmaps settings -n default -w -o json",
+		lines:     1,
+		fromKubectl: `{
+`,
+		fromInformctl: `{"apiVersion":"v1","data":{"a":"1","b":"2"},"kind":"ConfigMap","metadata":{"creationTimestamp":"...","labels":{"order":"2"},"name":"settings","namespace":"default","resourceVersion":"...","uid":"..."}}
+`,
+	},
+	{
+		row:       "`-w -o yaml`",
+		kubectl:   "get configmaps settings -n default -w -o yaml",
+		informctl: "query configmaps settings -n default -w -o yaml",
+		lines:     1,
+		fromKubectl: `apiVersion: v1
+`,
+		fromInformctl: `---
+`,
+	},
+	{
+		row:       "`-w -o jsonpath`, `-w -o go-template`",
+		kubectl:   `get serviceaccounts builder -n default -w -o jsonpath={"\n"}{.metadata.name}`,
+		informctl: `query serviceaccounts builder -n default -w -o jsonpath={"\n"}{.metadata.name}`,
+		lines:     3,
+		changes:   "annotate serviceaccounts builder -n default --overwrite changed=%d",
+		fromKubectl: `
+builder
+builder
+`,
+		fromInformctl: `
+builder
+
 `,
 	},
 	{

@@ -314,6 +314,31 @@ func TestWatchFromNowOn(t *testing.T) {
 	w.ends(t, 0, "")
 }
 
+// TestWatchOfNames checks that query follows names only if they are there.
+func TestWatchOfNames(t *testing.T) {
+	p := runProcess(t, pod("a", "one", "web"))
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"pods", "none", "-w"}, 1, `informctl: pods "none" not found in ` + p.path},
+		{[]string{"pods", "one", "none", "--watch-only"}, 1, `informctl: pods "none" not found in ` + p.path},
+		{[]string{"pod/one", "-n", "b", "-w"}, 1, `informctl: pods "one" not found in namespace b of ` + p.path},
+		{[]string{"pods", "none", "-w", "--ignore-not-found"}, 0, ""},
+	} {
+		following(t, append(append([]string{"query"}, tt.args...), "--db", p.path)...).ends(t, tt.code, tt.says)
+	}
+	for _, args := range [][]string{{"pods", "one"}, {"pods", "one", "none", "--ignore-not-found"}} {
+		w := following(t, append(append([]string{"query"}, args...), "-w", "-o", "name", "--db", p.path)...)
+		if got := w.next(t, 1); got != "pod/one\n" {
+			t.Errorf("%q: %q", args, got)
+		}
+		w.stop()
+		w.ends(t, 0, "")
+	}
+}
+
 // TestWatchEnds checks that one line says why a watch has ended.
 func TestWatchEnds(t *testing.T) {
 	t.Run("the process ends", func(t *testing.T) {

@@ -3,7 +3,10 @@ package selection
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
@@ -143,6 +146,17 @@ func (o *Options) NotFound(name, file string) error {
 		file = "namespace " + o.Filter.Namespace + " of " + file
 	}
 	return fmt.Errorf("%s not found in %s", name, file)
+}
+
+// Absent returns the errors for named objects that do not exist, and whether others do.
+func (o Options) Absent(db *source.Database) (absent []error, others bool, err error) {
+	o.Env.Streams.ErrOut = io.Discard // what comes next says it, too
+	o.Filter = Filter{Namespace: o.Filter.Namespace, Labels: labels.Everything()}
+	chosen, err := o.Choose(db)
+	for _, name := range chosen.Missing {
+		absent = append(absent, o.NotFound(name, db.Path))
+	}
+	return absent, len(chosen.Items) > 0, err
 }
 
 // readable decodes the first object of a scope that may need a key or a Go type that is

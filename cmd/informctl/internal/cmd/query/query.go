@@ -3,13 +3,18 @@
 package query
 
 import (
+	"context"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/show"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 // NewCommand returns the command.
@@ -76,7 +81,8 @@ With --at, ages and --since count from that moment.
 
 With --watch, what is there is followed by each change of what is selected, as in
 kubectl: an object as it is now, and a last time when it is deleted or no longer
-selected. watch says which of these it was. --watch-only leaves out what is there.
+selected. watch says which of these it was. --watch-only leaves out what is there. A
+NAME that is not there at the beginning is an error, which ends it.
 
 The output is that of dump, except that the only object with a single NAME is printed
 without a List around it, as in kubectl; a List is empty where nothing matches. A NAME
@@ -136,7 +142,36 @@ func watchObjects(o *selection.Options, cmd *cobra.Command, initial bool) error 
 	}
 	ctx, stop := cmdutil.Interruptible(cmd.Context())
 	defer stop()
+	if found, err := namesFound(ctx, o); err != nil || !found {
+		return err
+	}
 	return (&show.Changes{Selection: *o, Initial: initial, Plain: true}).Run(ctx)
+}
+
+// namesFound looks up the names that are to be followed: as in kubectl, one that is not
+// there is an error. It returns false where there is nothing to follow, which
+// --ignore-not-found allows.
+func namesFound(ctx context.Context, o *selection.Options) (bool, error) {
+	if !slices.ContainsFunc(o.Wanted, func(w resources.Wanted) bool { return len(w.Names) > 0 }) {
+		return true, nil
+	}
+	db, err := source.OpenProcess(ctx, o.Database.Path, o.ShowSecrets)
+	if err == nil {
+		defer func() { _ = db.Close() }()
+		err = db.OfCluster(o.Database.Cluster)
+	}
+	var absent []error
+	var others bool
+	if err == nil {
+		absent, others, err = o.Absent(db)
+	}
+	switch {
+	case err != nil || len(absent) == 0:
+		return true, nil //nolint:nilerr // what follows says it better
+	case o.IgnoreNotFound:
+		return others, nil
+	}
+	return false, o.Env.Incomplete(absent)
 }
 
 // completeGroups checks that the summary supports the format.
