@@ -332,8 +332,8 @@ func TestFactoryHasOneBudget(t *testing.T) {
 }
 
 // TestTransformVersionOfFactory checks that the version of a Factory's transforms means
-// nothing to an informer that has none: taking a transform away has everything listed, and
-// another version nothing.
+// nothing to an informer that has none: taking a transform away has everything listed,
+// and another version nothing.
 func TestTransformVersionOfFactory(t *testing.T) {
 	c := &cluster{uid: "one", rv: "10", watched: make(chan string, 10)}
 	for i := range 500 { // a small collection would be compared

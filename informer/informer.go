@@ -139,7 +139,7 @@ type Informer struct {
 	// state may be taken while it is held.
 	mu       sync.Mutex
 	scope    store.Scope
-	found    bool             // scope is that of the objects, and no guess of a Factory's informer
+	found    bool             // scope is no guess of a Factory's informer
 	pipeline *ingest.Pipeline // nil until the store is opened
 
 	// Guarded by mu before the start, and fixed by it.
@@ -229,8 +229,8 @@ func isNil(v any) bool {
 	return p.Kind() == reflect.Pointer && p.IsNil()
 }
 
-// emptyLike returns an object of the type, apiVersion and kind of another one, which stays
-// the caller's.
+// emptyLike returns an object of the type, apiVersion and kind of another one, which
+// stays the caller's.
 func emptyLike(example runtime.Object) runtime.Object {
 	if u, ok := example.(runtime.Unstructured); ok && !isNil(example) {
 		return u.NewEmptyInstance()

@@ -8,8 +8,8 @@
 // one of them is in memory, and only the other one is exported. A metric of a file has
 // the path of the file. An informer of a Factory that has not found its scope yet is
 // counted only in informctl_informers; one whose scope cannot be found, so that it is in
-// memory, is exported with the resource that its type suggests, or none. Bytes that are not valid UTF-8, which Prometheus does not
-// accept, are replaced by U+FFFD.
+// memory, is exported with the resource that its type suggests, or none. Bytes that are
+// not valid UTF-8, which Prometheus does not accept, are replaced by U+FFFD.
 //
 // docs/metrics.md lists all metrics; deploy/grafana-dashboard.json and deploy/alerts.yaml
 // use them.

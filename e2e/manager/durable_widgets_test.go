@@ -49,7 +49,8 @@ func TestDurableWidgets(t *testing.T) {
 	left = f.change(20, 5, 3, 2)
 	trickle := task
 	trickle.Unchanged, trickle.Every = durable.Trickle, 10*time.Second+time.Duration(*objectsFlag)*5*time.Millisecond
-	trickle.Work = 20 * time.Millisecond // so a worker that has a key and no CPU is not overtaken by many
+	// Many others may not overtake a worker that has a key and no CPU.
+	trickle.Work = 20 * time.Millisecond
 	begun = time.Now()
 	c = trickle.start(t)
 	c.await("every widget, with Trickle", func(done []work) bool { return len(byName(done)) == len(f.names) })

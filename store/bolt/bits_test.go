@@ -231,8 +231,8 @@ func TestPagesDamagedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestPagesDamagedOfReader checks that a reader of a file whose pages have lost their last
-// elements gets all keys that it asks for, or an error.
+// TestPagesDamagedOfReader checks that a reader of a file whose pages have lost their
+// last elements gets all keys that it asks for, or an error.
 func TestPagesDamagedOfReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, damageScript, 3)

@@ -68,7 +68,7 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	case whole && q.Index == "" && isNow:
 		err = s.checks.all(len(keys))
 	case (!whole || !isNow) && (q.Keys == nil || len(keys) < len(q.Keys)):
-		err = s.checks.stored() // a header that is missing has no checksum that could fail
+		err = s.checks.stored() // a missing header has no checksum that fails
 	}
 	if err != nil {
 		return nil, err

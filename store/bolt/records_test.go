@@ -185,8 +185,8 @@ func TestViewOfWiped(t *testing.T) {
 	}
 }
 
-// TestApplyEncoded checks that a change may have the encoded object alone, with its key or
-// without.
+// TestApplyEncoded checks that a change may have the encoded object alone, with its key
+// or without.
 func TestApplyEncoded(t *testing.T) {
 	c, err := codec.For(&corev1.ConfigMap{})
 	must(t, err)

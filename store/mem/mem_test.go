@@ -22,8 +22,8 @@ func TestSuite(t *testing.T) { storetest.Run(t, config()) }
 
 func TestModel(t *testing.T) { storetest.RunModel(t, config()) }
 
-// TestFollowOfAnotherContent checks that Follow ends when the scope is opened with another
-// transform: what it followed is no more.
+// TestFollowOfAnotherContent checks that Follow ends when the scope is opened with
+// another transform: what it followed is no more.
 func TestFollowOfAnotherContent(t *testing.T) {
 	db := mem.New()
 	open := func(transform string) store.Store {
@@ -63,8 +63,8 @@ func TestFollowOfAnotherContent(t *testing.T) {
 	}
 }
 
-// TestApplyEncoded checks that a change may have the encoded object alone, with its key or
-// without.
+// TestApplyEncoded checks that a change may have the encoded object alone, with its key
+// or without.
 func TestApplyEncoded(t *testing.T) {
 	c, err := codec.For(&corev1.ConfigMap{})
 	must(t, err)

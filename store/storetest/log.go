@@ -302,8 +302,8 @@ func testLogRewound(h *harness) {
 	h.wantAt(q, "a/one@4")
 }
 
-// testLogRewoundUnread checks that what a history has reached is known after a rewind that
-// is told while the content has no resource version.
+// testLogRewoundUnread checks that what a history has reached is known after a rewind
+// that is told while the content has no resource version.
 func testLogRewoundUnread(h *harness) {
 	h.logged(configMap("a/one", "1", "red"))
 	h.apply("20", put(configMap("a/one", "20", "red")))

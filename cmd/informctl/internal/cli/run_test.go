@@ -371,7 +371,7 @@ func TestRunAllChanges(t *testing.T) {
 		case asked <= 3:
 		case isResource && !isThere:
 			return &metav1.Status{Status: "Failure", Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "no"}
-		case resource == "movess" && asked <= 8: // until then the file has it in the version before
+		case resource == "movess" && asked <= 8: // not listed yet
 			return &metav1.Status{Status: "Failure", Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: "no"}
 		case isResource:
 			if followed[resource] = true; resource == "movess" && moved == 0 {
@@ -380,7 +380,7 @@ func TestRunAllChanges(t *testing.T) {
 		case r.URL.Path == "/apis/shaky.example.com/v1" && asked%2 == 0:
 			return &metav1.Status{Status: "Failure", Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no"}
 		}
-		if followed["comess"] && followed["movess"] && asked > moved+150 { // the first list is written within two seconds
+		if followed["comess"] && followed["movess"] && asked > moved+150 { // it is written
 			stop()
 		}
 		return nil

@@ -49,9 +49,9 @@ func TestParseMoment(t *testing.T) {
 // time ends: the last one is meant that is not after now.
 func TestParseMomentTwice(t *testing.T) {
 	for _, test := range []struct{ zone, now, text, want string }{
-		{"Europe/Berlin", "2026-10-25T00:10:00Z", "02:05", "2026-10-25T00:05:00Z"}, // the first time
+		{"Europe/Berlin", "2026-10-25T00:10:00Z", "02:05", "2026-10-25T00:05:00Z"},
 		{"Europe/Berlin", "2026-10-25T01:10:00Z", "02:05", "2026-10-25T01:05:00Z"},
-		{"Europe/Berlin", "2026-10-25T00:10:00Z", "02:15", "2026-10-24T00:15:00Z"}, // today it is to come
+		{"Europe/Berlin", "2026-10-25T00:10:00Z", "02:15", "2026-10-24T00:15:00Z"},
 		{"America/New_York", "2026-11-01T06:40:00Z", "01:30", "2026-11-01T06:30:00Z"},
 		{"America/New_York", "2026-11-01T06:20:00Z", "01:30", "2026-11-01T05:30:00Z"},
 	} {

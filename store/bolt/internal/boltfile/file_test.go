@@ -237,7 +237,7 @@ func TestLost(t *testing.T) {
 // TestLostAndNotReplaced checks that a damaged file that cannot be renamed is lost once:
 // what the owner holds in memory since stays, however often a write is tried.
 func TestLostAndNotReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), strings.Repeat("n", 240)) // no name of a damaged one fits
+	path := filepath.Join(t.TempDir(), strings.Repeat("n", 240)) // with more, too long
 	f, n := open(t, path)
 	must(t, put(f, t, "damaged"))
 	n.told = nil

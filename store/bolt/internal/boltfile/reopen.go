@@ -72,7 +72,7 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 			f.lose(why)
 		}
 		if err = f.checkFound(); err == nil {
-			if f.lost { // only now: a damaged one may not cost what is held in memory since
+			if f.lost { // a damaged one costs nothing that is in memory since
 				f.lose(why)
 			}
 			f.lost = false

@@ -37,7 +37,7 @@ func (r *Reader) MarkAt(p store.Place, readable bool) (m store.Mark, inside bool
 	switch {
 	case err != nil:
 		return m, false, Cut(err)
-	case len(marks) == 0 && p.Mark <= max(l.Full, full): // trimmed: its lineage is not known
+	case len(marks) == 0 && p.Mark <= max(l.Full, full): // its lineage is not known
 		return m, false, store.ErrTrimmed
 	case len(marks) == 0 || marks[0].Random != p.Random:
 		return m, false, store.ErrLineage

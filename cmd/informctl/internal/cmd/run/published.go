@@ -199,7 +199,8 @@ func (fs *followers) followPublished(ctx context.Context) {
 		}
 		var now []store.Scope
 		for _, s := range all {
-			if s.Scope.Cluster == fs.cluster.identity && !isSuperseded(s, all) { // another cluster may have come
+			// Another cluster may have come.
+			if s.Scope.Cluster == fs.cluster.identity && !isSuperseded(s, all) {
 				now = append(now, s.Scope)
 			}
 		}
