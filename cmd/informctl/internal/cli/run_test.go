@@ -380,7 +380,7 @@ func TestRunAllChanges(t *testing.T) {
 		case r.URL.Path == "/apis/shaky.example.com/v1" && asked%2 == 0:
 			return &metav1.Status{Status: "Failure", Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no"}
 		}
-		if followed["comess"] && followed["movess"] && asked > moved+150 { // it is written
+		if followed["comess"] && followed["movess"] && asked > moved+150 {
 			stop()
 		}
 		return nil

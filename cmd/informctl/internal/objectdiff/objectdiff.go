@@ -105,7 +105,10 @@ func copied(obj runtime.Object) runtime.Object {
 func dropEqual(a, b runtime.Object) (differ bool) {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	for i := range x.NumField() {
-		if equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+		v, w := x.Field(i).Interface(), y.Field(i).Interface()
+		// The first comparison takes a fraction of the time of the second, which knows
+		// that quantities and times of several forms are equal.
+		if reflect.DeepEqual(v, w) || equality.Semantic.DeepEqual(v, w) {
 			x.Field(i).SetZero()
 			y.Field(i).SetZero()
 		} else {
