@@ -53,8 +53,10 @@ func TestDiffersUnread(t *testing.T) {
 	for want, all := range map[int][][]string{
 		0: {{"query", "pods", "--db", one}, {"verify", "--db", one}},
 		1: {
-			{"diff", one, other, "pods"}, {"audit", "pods", "--db", audited, "--kubeconfig", config},
-			{"status", "--db", wrong}, {"status", "--db", one},
+			{"diff", one, other, "pods"},
+			{"audit", "pods", "--db", audited, "--kubeconfig", config},
+			{"status", "--db", wrong},
+			{"status", "--db", one},
 		},
 		3: {{"verify", "--db", damaged}},
 	} {
