@@ -1,9 +1,9 @@
 package informer
 
 import (
+	"context"
 	"net/http"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	"github.com/informctl/informctl/informer/internal/tap"
@@ -22,26 +22,21 @@ import (
 //
 // NewFactory calls TakeEncoded. A second call for the same cfg changes nothing.
 func TakeEncoded(cfg *rest.Config) {
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		for rt := next; rt != nil; {
-			wrapper, ok := rt.(utilnet.RoundTripperWrapper)
-			if !ok {
-				break
-			}
-			if _, is := rt.(encodedTransport); is {
-				return next // two would mark the same answer
-			}
-			rt = wrapper.WrappedRoundTripper()
-		}
-		return encodedTransport{next}
-	})
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return encodedTransport{next} })
 }
 
 type encodedTransport struct{ next http.RoundTripper }
 
+// isTaken is the key of a request's context that has passed an encodedTransport: two
+// would mark the same answer.
+type isTaken struct{}
+
 // RoundTrip implements http.RoundTripper.
 func (t encodedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := t.next.RoundTrip(r)
+	if r.Context().Value(isTaken{}) != nil {
+		return t.next.RoundTrip(r)
+	}
+	resp, err := t.next.RoundTrip(r.WithContext(context.WithValue(r.Context(), isTaken{}, true)))
 	if err == nil {
 		tap.StandInsFrom(r.Context()).Open(resp)
 		tap.From(r.Context()).Open(resp)

@@ -117,6 +117,7 @@ func (h *hub) follow(whole bool) error {
 		<-h.ctx.Done()
 		return context.Cause(h.ctx)
 	}
+	last := place.RV
 	for g, err := range h.s.groups(ctx, place, func(is bool) {
 		if held.Stop(); is {
 			held.Reset(staleAfter)
@@ -125,6 +126,10 @@ func (h *hub) follow(whole bool) error {
 		if err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
+		if rv := g.place.RV; rv != "" && store.Higher(last, rv) != rv {
+			above = store.Higher(above, last) // a list of an earlier state
+		}
+		last = g.place.RV
 		h.append(g, above)
 	}
 	<-h.ctx.Done() // the log of a file has an end

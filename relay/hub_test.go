@@ -738,6 +738,26 @@ func TestFormerHistoryIsPassed(t *testing.T) {
 	})
 }
 
+// TestListedBackIsPassed checks the same of a list of an earlier state that nobody has
+// called a rewind, while the hub follows the log.
+func TestListedBackIsPassed(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("100", "")
+		s.must(err)
+		defer w.Stop()
+		s.must(s.store.Invalidate(s.Context(), "an object could not be stored"))
+		s.list(2, 50)
+		s.must(s.store.Apply(store.Batch{RV: "95"}))
+		s.flush()
+		w, err = s.watch("90", "")
+		s.must(err)
+		if got := next(w); got != "Expired" {
+			t.Errorf("a watch of the old history is sent %s, want Expired", got)
+		}
+	})
+}
+
 // TestBookmarkBehindGroup has a commit end above the last change that a watch is sent: a
 // bookmark says so, and the watch goes on from there.
 func TestBookmarkBehindGroup(t *testing.T) {

@@ -22,6 +22,7 @@ const maxRecent = 8192
 type Recent struct {
 	mu       sync.Mutex
 	follows  bool // somebody has followed
+	ended    bool // End was called
 	lineage  string
 	dropped  uint64  // events before the first one that is kept
 	events   []Event // those kept; each mark ends what one Note has brought
@@ -127,12 +128,12 @@ func (r *Recent) markLocked(m Mark) {
 	r.events = append(r.events, Event{Time: m.Time, Mark: &m})
 }
 
-// End begins another lineage: whoever follows gets ErrLineage. It is called when another
-// content takes the place of the noted one.
+// End ends Follow with ErrLineage, for those that follow and later ones. It is called
+// when another content takes the place of the noted one.
 func (r *Recent) End() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.follows {
+	if r.ended = true; r.follows {
 		r.beginLocked()
 		close(r.changed)
 		r.changed = make(chan struct{})
@@ -156,7 +157,7 @@ func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) it
 			r.beginLocked()
 		}
 		next, inside, err := r.findLocked(p, false)
-		for errors.Is(err, ErrAhead) {
+		for errors.Is(err, ErrAhead) && !r.ended {
 			changed := r.changed
 			r.mu.Unlock()
 			if waitErr := wait(ctx, changed, closed); waitErr != nil {
@@ -165,6 +166,9 @@ func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) it
 			}
 			r.mu.Lock()
 			next, inside, err = r.findLocked(p, false)
+		}
+		if r.ended {
+			err = ErrLineage
 		}
 		lineage, insides := r.lineage, InsidesOf(p, inside, r.dropped+uint64(len(r.events)))
 		r.mu.Unlock()

@@ -54,7 +54,16 @@ func TestFollowOfAnotherContent(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
+	early := make(chan error, 1)
+	go func() {
+		for _, err := range first.Follow(t.Context(), store.Place{RV: "50"}) {
+			early <- err
+		}
+	}()
 	second := open("another")
+	if err := <-early; !errors.Is(err, store.ErrLineage) && !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Follow of what is to come ends with %v, want ErrLineage or ErrClosed", err)
+	}
 	if err := <-ended; !errors.Is(err, store.ErrLineage) {
 		t.Errorf("Follow of the content before ends with %v, want ErrLineage", err)
 	}

@@ -400,7 +400,9 @@ func TestRunAllChanges(t *testing.T) {
 			t.Errorf("exit code %d, %d times, want %d: %s\n%s", got.Code, n, want, text, got.Err)
 		}
 	}
-	if listed, dropped := strings.LastIndex(got.Err, `msg=Listed resource=movess`), strings.Index(got.Err, "it is followed in another version"); dropped < listed {
+	_, moving, _ := strings.Cut(got.Err, `msg="Followed in another version"`)
+	listed, dropped := strings.Index(moving, `msg=Listed resource="movess`), strings.Index(moving, "it is followed in another version")
+	if listed < 0 || dropped < listed {
 		t.Errorf("the version before is dropped before the next one is listed:\n%s", got.Err)
 	}
 }

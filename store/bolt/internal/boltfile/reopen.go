@@ -60,8 +60,8 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 		err = f.open(reopening)
 	}
 	if err == nil {
-		isSame := !f.lost && os.SameFile(before, f.working)
-		if isSame && written <= f.found && f.found <= tried {
+		isSame := os.SameFile(before, f.working)
+		if isSame && !f.lost && written <= f.found && f.found <= tried {
 			return nil // the last transaction is in it, perhaps also one that failed
 		}
 		why := errors.New("another one has its name now")

@@ -52,7 +52,7 @@ func (p *progress) run(ctx context.Context) {
 			return
 		case p.out.Is:
 			p.out.Set(objects, total)
-		case objects > said: // else what is left is refused, or waits
+		case objects > 0 && objects != said: // else what is left is refused, or waits
 			said = objects
 			p.logger.Info("Listing", "objects", objects, "of", total)
 		}
