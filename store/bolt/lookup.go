@@ -65,11 +65,15 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	})
 	isNow := q.At.IsZero()
 	counted := find == nil && isNow && q.Namespace == "" && q.After == "" && q.Limit <= 0
+	isShort := q.Limit <= 0 || len(keys) < q.Limit
+	if q.Keys != nil { // a selector may have refused the others
+		counted, isShort = false, q.Matcher().Empty() && len(keys) < len(q.Keys)
+	}
 	switch {
 	case err != nil:
 	case whole && q.Index == "" && isNow:
 		err = s.checks.all(len(keys))
-	case q.Keys == nil && !counted && (!whole || !isNow) && (q.Limit <= 0 || len(keys) < q.Limit):
+	case isShort && !counted && (!whole || !isNow):
 		err = s.checks.stored() // a missing header has no checksum that fails
 	}
 	if err != nil {
