@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -612,6 +614,63 @@ func TestWatchErrorHandler(t *testing.T) {
 			}
 		}
 		s.end()
+	})
+}
+
+// TestWatchErrorIsItself checks that the error handler receives the error of a watch as
+// it is: those that are written after client-go's default compare it with io.EOF.
+func TestWatchErrorIsItself(t *testing.T) {
+	onEach(t, 0, nil, func(s *subjectOf) {
+		var heard []error
+		var mu sync.Mutex
+		err := s.inf.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, err)
+		})
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.put("a", "1")
+		s.start().sync()
+		waitFor(10 * time.Second)
+		s.server.FailWatch(io.EOF)
+		s.server.CloseWatches()
+		waitFor(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Contains(heard, io.EOF) {
+			s.Errorf("heard %q, want io.EOF itself", heard)
+		}
+	})
+}
+
+// lookAlike has methods of the names that this package's own followers have.
+type lookAlike struct {
+	cache.ResourceEventHandlerFuncs
+}
+
+func (*lookAlike) Updated(_, _ runtime.Object) { panic("it is no follower") }
+func (*lookAlike) Deleted(_, _ runtime.Object) { panic("it is no follower") }
+
+// TestHandlerWithMoreMethods checks that a handler is called by the methods of
+// cache.ResourceEventHandler alone.
+func TestHandlerWithMoreMethods(t *testing.T) {
+	onEach(t, 0, nil, func(s *subjectOf) {
+		told := make(chan string, 10)
+		s.handle(&lookAlike{cache.ResourceEventHandlerFuncs{
+			UpdateFunc: func(any, any) { told <- "updated" },
+			DeleteFunc: func(any) { told <- "deleted" },
+		}})
+		s.put("a", "1")
+		s.start().sync()
+		s.put("a", "2")
+		if _, err := s.server.Delete("default/a"); err != nil {
+			s.Fatal(err)
+		}
+		if got := []string{<-told, <-told}; !slices.Equal(got, []string{"updated", "deleted"}) {
+			s.Errorf("told %q", got)
+		}
 	})
 }
 

@@ -15,12 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 )
 
 // These tests check the requests to a server, and what happens to its watches.
@@ -253,6 +255,64 @@ func (l *untypedServer) ListWithContext(_ context.Context, o metav1.ListOptions)
 	list := &unstructured.UnstructuredList{Items: slices.Clone(l.items)}
 	list.SetResourceVersion("2")
 	return list, nil
+}
+
+// tables is a server that answers lists with a table, as where a transport asks for it.
+type tables struct{ *untypedServer }
+
+func (l tables) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list, err := l.untypedServer.ListWithContext(ctx, o)
+	if u, ok := list.(*unstructured.UnstructuredList); ok {
+		u.SetAPIVersion("meta.k8s.io/v1")
+		u.SetKind("Table")
+	}
+	return list, err
+}
+
+// TestTableIsNoList checks that a table, which has no items, is not taken for an empty
+// collection: what is stored stays.
+func TestTableIsNoList(t *testing.T) {
+	inBubble(t, func(w *world) {
+		scope := store.Scope{Resource: "widgets.example.com", Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}
+		example := untyped("example.com/v1", "Widget", "", "")
+		lw := &untypedServer{scripted: &scripted{pages: true, watches: make(chan watch.Interface)}}
+		lw.items = []unstructured.Unstructured{*untyped("example.com/v1", "Widget", "a", "1")}
+		start := func(lw cache.ListerWatcher) (inf *informer.Informer, errs *[]string, end func()) {
+			db := w.open()
+			inf, err := informer.New(lw, example, informer.Options{Backend: db, Scope: scope, SyncWhen: informer.Loaded})
+			if err != nil {
+				w.Fatal(err)
+			}
+			errs = &[]string{}
+			if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { *errs = append(*errs, err.Error()) }); err != nil {
+				w.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(w.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				inf.RunWithContext(ctx)
+			}()
+			waitFor(time.Minute)
+			return inf, errs, func() {
+				cancel()
+				<-done
+				if err := db.Close(); err != nil {
+					w.Error(err)
+				}
+			}
+		}
+		inf, _, end := start(lw)
+		if keys := inf.GetStore().ListKeys(); len(keys) != 1 {
+			w.Fatalf("the first list has %q", keys)
+		}
+		end()
+		inf, errs, end := start(tables{lw})
+		if keys := inf.GetStore().ListKeys(); len(keys) != 1 || !contains(*errs, "Table") {
+			w.Errorf("after a table as a list: %q, errors %q", keys, *errs)
+		}
+		end()
+	})
 }
 
 // TestUnstructuredKinds checks which objects of a watch an informer of unstructured

@@ -207,5 +207,8 @@ func (r run) audit(ctx context.Context, opened store.Store, p *ingest.Pipeline) 
 			p.OtherHistory()
 			p.Reflector().Relist("an audit found another history: " + first.String())
 		},
+		Differs: func(first audit.Finding) {
+			p.Reflector().Relist("an audit found other content: " + first.String())
+		},
 	})
 }

@@ -148,6 +148,7 @@ func TestFake(t *testing.T) {
 		w.start()
 		w.wantTrace("relist: nothing stored yet", "listed 1@", "caught up")
 		f.open.Add(configMap("b"))
+		f.open.Add(&metav1.Status{}) // it is reported, and the watch goes on
 		f.open.Modify(configMap("b"))
 		for range 10 {
 			w.pass(2 * time.Minute)

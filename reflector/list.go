@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -404,7 +405,24 @@ func (r *Reflector) receivePages(ctx context.Context, session Relist, w way, fir
 
 // listPage sends one list request.
 func (r *Reflector) listPage(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(r.opts.Request(ctx), opts) }, nil)
+	list, err := endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(r.opts.Request(ctx), opts) }, nil)
+	if err == nil {
+		err = isList(list)
+	}
+	return list, err
+}
+
+// isList returns an error for a table, which the dynamic client takes for a list without
+// items (kubernetes#132926).
+func isList(list runtime.Object) error {
+	u, ok := list.(*unstructured.UnstructuredList)
+	if !ok || u == nil {
+		return nil
+	}
+	if kind := u.GroupVersionKind(); kind.Group == metav1.GroupName && kind.Kind == "Table" {
+		return fmt.Errorf("the server sends a %s instead of a list: the client must not ask for tables", kind)
+	}
+	return nil
 }
 
 func (r *Reflector) stopStream() {

@@ -124,6 +124,9 @@ func isFailure(err error) bool {
 func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
 	opts := metav1.ListOptions{Limit: limit}
 	list, err = endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
+	if err == nil {
+		err = isList(list)
+	}
 	if err != nil {
 		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
 	}

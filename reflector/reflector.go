@@ -350,7 +350,7 @@ func (r *Reflector) afterLoss() {
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.report(ctx, err)
 	wait := max(r.backoff.Step(), suggestedDelay(err))
-	if r.next == toList && r.tally.failedLists > failureTries {
+	if r.next == toList && r.tally.failedLists > failureTries && time.Since(r.listFailed) < failedListEvery {
 		wait = max(wait, failedListEvery)
 	}
 	t := time.NewTimer(wait)

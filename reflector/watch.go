@@ -117,13 +117,15 @@ func (r *Reflector) watch(ctx context.Context) error {
 		var err error
 		s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held})
 		if s.unprobed = unprobed; first {
-			err = errors.Join(err, r.reachedNow(ctx))
+			if notReached := r.reachedNow(ctx); notReached != nil {
+				err = errors.Join(err, notReached)
+			}
 		}
 		if err != nil {
 			if s.w != nil {
 				s.stop()
 			}
-			return r.lost(ctx, s, fmt.Errorf("watch: %w", err))
+			return r.lost(ctx, s, err) // as it is: error handlers compare it with io.EOF
 		}
 		r.note(func(s *Status) { s.Resumes++ })
 	}
@@ -192,6 +194,10 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 		return errorOf(e)
 	}
 	accessor, err := meta.Accessor(e.Object)
+	if err != nil && r.fake {
+		r.report(ctx, err) // as in push
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}

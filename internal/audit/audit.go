@@ -10,7 +10,8 @@
 //
 //   - An object that is listed at C or below has not changed since. The store has the
 //     same version of it or, if the store continues to change, a version newer than L.
-//   - Two states with equal UID and resource version have equal content.
+//   - Two states with equal UID and resource version have equal content, unless their
+//     type has got another default since.
 //   - An object that was stored at L or below, and is not listed, is deleted in a store
 //     that is complete up to L. A store that is not complete up to L may still have it.
 //
@@ -96,6 +97,9 @@ type Result struct {
 	Unjudged int    // objects that cannot be compared
 	Findings int
 	First    Finding // the first finding
+	// Other is the first finding that only another history explains: a new default of a
+	// type changes content at an equal resource version.
+	Other Finding
 }
 
 // PageSize is the number of objects per request.
@@ -131,6 +135,9 @@ func (a *audit) found(kind Kind, key string) error {
 	f := Finding{kind, key}
 	if a.result.Findings++; a.result.Findings == 1 {
 		a.result.First = f
+	}
+	if kind != OtherContent && a.result.Other.Kind == "" {
+		a.result.Other = f
 	}
 	return a.Found(f)
 }

@@ -43,9 +43,9 @@ type LoopOptions struct {
 	// up to and the keys of its objects. ok is false if a list is due, which compares all
 	// objects, too: the audit is then left out.
 	Moment func() (rv string, held *btree.Set[string], ok bool)
-	// Other is called with the first finding of an audit that has any: the server has
-	// another history.
-	Other func(first Finding)
+	// Other is called with the first finding that only another history of the server
+	// explains, if there is one, and else Differs with the first finding, if any.
+	Other, Differs func(first Finding)
 }
 
 // Tally is what the audits of a Loop have found.
@@ -111,9 +111,14 @@ func (l *Loop) audit(ctx context.Context, o LoopOptions) {
 			return sleep(ctx, min(pause, pauses/pages))
 		},
 		Found: func(f Finding) error {
-			if told++; told <= logged {
-				logger.Error(nil, "Stored is what the server does not have: it has another history", "difference", string(f.Kind), "key", f.Key)
+			if told++; told > logged {
+				return nil
 			}
+			if f.Kind == OtherContent {
+				logger.Error(nil, "Stored is other content than the server has at the same resource version", "key", f.Key)
+				return nil
+			}
+			logger.Error(nil, "Stored is what the server does not have: it has another history", "difference", string(f.Kind), "key", f.Key)
 			return nil
 		},
 	})
@@ -130,7 +135,11 @@ func (l *Loop) audit(ctx context.Context, o LoopOptions) {
 		if told > logged {
 			logger.Error(nil, "An audit has found more", "findings", result.Findings)
 		}
-		o.Other(result.First)
+		if result.Other.Kind == "" {
+			o.Differs(result.First)
+			return
+		}
+		o.Other(result.Other)
 	}
 }
 

@@ -42,7 +42,8 @@ func TestLoop(t *testing.T) {
 					held.Insert("a")
 					return "100", &held, upToDate.Load()
 				},
-				Other: func(first audit.Finding) { found = append(found, first.String()) },
+				Other:   func(first audit.Finding) { found = append(found, first.String()) },
+				Differs: func(audit.Finding) { t.Error("another history was taken for another content") },
 			})
 		}()
 		<-time.After(90 * time.Minute)
@@ -61,6 +62,40 @@ func TestLoop(t *testing.T) {
 		<-ended
 		if len(found) != 1 || found[0] != "missing b" {
 			t.Errorf("found %q", found)
+		}
+	})
+}
+
+// TestLoopOfOtherContent audits a store whose object has other content at the same
+// resource version, as after a new default of its type: that is no other history.
+func TestLoopOfOtherContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, batch("100", "a u 7 x"))
+		var found []string
+		ctx, cancel := context.WithCancel(t.Context())
+		var loop audit.Loop
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			loop.Run(ctx, audit.LoopOptions{
+				Interval: time.Hour, Store: s,
+				List: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+					return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: parse([]string{"a u 7 y"})}, nil
+				},
+				Moment: func() (string, *btree.Set[string], bool) {
+					var held btree.Set[string]
+					held.Insert("a")
+					return "100", &held, true
+				},
+				Other:   func(audit.Finding) { t.Error("another content was taken for another history") },
+				Differs: func(first audit.Finding) { found = append(found, first.String()) },
+			})
+		}()
+		<-time.After(90 * time.Minute)
+		cancel()
+		<-ended
+		if len(found) != 1 || found[0] != "content a" || loop.Tally().Findings != 1 {
+			t.Errorf("found %q, tally %+v", found, loop.Tally())
 		}
 	})
 }

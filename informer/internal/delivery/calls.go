@@ -14,9 +14,12 @@ import (
 // calls makes the calls of one handler. Only its goroutine uses it.
 type calls struct {
 	handler cache.ResourceEventHandler
-	logger  *klog.Logger
-	latches *latches
-	env     *Env
+	// follower is the handler of a client, nil for that of a program, whose methods may
+	// have the same names.
+	follower Follower
+	logger   *klog.Logger
+	latches  *latches
+	env      *Env
 }
 
 // decode decodes the encoded objects of a batch in parallel. It adds the objects that the
@@ -52,7 +55,7 @@ func (c *calls) decode(batch []queue.Notification, s Store) {
 func (c *calls) deliver(n queue.Notification) (panicked bool) {
 	panicked = true
 	defer utilruntime.HandleCrashWithLogger(*c.logger)
-	if f, ok := c.handler.(Follower); ok && c.follow(f, n) {
+	if c.follower != nil && c.follow(c.follower, n) {
 		return false
 	}
 	switch n.Kind {

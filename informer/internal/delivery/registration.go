@@ -91,6 +91,9 @@ func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *
 		waiting: queue.New(&h.Limits, &h.files),
 	}
 	r.calls = calls{handler: handler, logger: logger, latches: r.latches, env: &h.env}
+	if opts.Client {
+		r.calls.follower, _ = handler.(Follower)
+	}
 	r.cursor.begin()
 	r.over, r.end = context.WithCancel(context.Background())
 	if resumed, ok := handler.(resume.Handler); ok {

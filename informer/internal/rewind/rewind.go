@@ -114,9 +114,12 @@ func (h History) Join(ctx context.Context, p Informer, id string) (leave func())
 		}
 	}
 	return func() {
+		with.ledger.Lock()
+		defer with.ledger.Unlock()
 		histories.mu.Lock()
 		defer histories.mu.Unlock()
-		if delete(with.members, p); len(with.members) == 0 {
+		// What the ledger could not take is for those that come later.
+		if delete(with.members, p); len(with.members)+len(with.unwritten) == 0 {
 			delete(histories.of, h)
 		}
 	}
