@@ -79,7 +79,7 @@ var (
 	decodeSeconds = describe("decode_seconds_total", "How long decompressing and decoding objects took; goroutines add up.", ofScope)
 
 	audits   = describe("audits_total", "Comparisons of all objects with the server's that have ended.", ofScope)
-	findings = describe("audit_findings_total", "Objects of another history that audits have found.", ofScope)
+	findings = describe("audit_findings_total", "Objects that audits have found to be other than the server's, as of another history.", ofScope)
 	audited  = describe("last_audit_timestamp_seconds", "When the last audit ended.", ofScope)
 
 	departed        = describe("departed_objects", "Deleted objects that are kept for handlers that come late.", ofScope)

@@ -44,7 +44,8 @@ type LoopOptions struct {
 	// objects, too: the audit is then left out.
 	Moment func() (rv string, held *btree.Set[string], ok bool)
 	// Other is called with the first finding that only another history of the server
-	// explains, if there is one, and else Differs with the first finding, if any.
+	// explains, if there is one, and else Differs with the first finding of an audit that
+	// has ended, if any.
 	Other, Differs func(first Finding)
 }
 
@@ -135,11 +136,12 @@ func (l *Loop) audit(ctx context.Context, o LoopOptions) {
 		if told > logged {
 			logger.Error(nil, "An audit has found more", "findings", result.Findings)
 		}
-		if result.Other.Kind == "" {
+		switch {
+		case result.Other.Kind != "":
+			o.Other(result.Other)
+		case err == nil: // else what was not compared may show another history
 			o.Differs(result.First)
-			return
 		}
-		o.Other(result.Other)
 	}
 }
 

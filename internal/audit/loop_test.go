@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -72,6 +73,8 @@ func TestLoopOfOtherContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, batch("100", "a u 7 x"))
 		var found []string
+		var breaks atomic.Bool
+		breaks.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop audit.Loop
 		ended := make(chan struct{})
@@ -79,8 +82,15 @@ func TestLoopOfOtherContent(t *testing.T) {
 			defer close(ended)
 			loop.Run(ctx, audit.LoopOptions{
 				Interval: time.Hour, Store: s,
-				List: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-					return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: parse([]string{"a u 7 y"})}, nil
+				List: func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+					list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: parse([]string{"a u 7 y"})}
+					switch {
+					case opts.Continue != "":
+						return nil, errors.New("the next page fails")
+					case breaks.Load(): // what is left may show another history
+						list.Continue = "next"
+					}
+					return list, nil
 				},
 				Moment: func() (string, *btree.Set[string], bool) {
 					var held btree.Set[string]
@@ -92,9 +102,14 @@ func TestLoopOfOtherContent(t *testing.T) {
 			})
 		}()
 		<-time.After(90 * time.Minute)
+		if synctest.Wait(); len(found) > 0 {
+			t.Errorf("an audit that broke has found %q", found)
+		}
+		breaks.Store(false)
+		<-time.After(75 * time.Minute)
 		cancel()
 		<-ended
-		if len(found) != 1 || found[0] != "content a" || loop.Tally().Findings != 1 {
+		if len(found) != 1 || found[0] != "content a" || loop.Tally().Count != 1 {
 			t.Errorf("found %q, tally %+v", found, loop.Tally())
 		}
 	})

@@ -114,12 +114,9 @@ func (h History) Join(ctx context.Context, p Informer, id string) (leave func())
 		}
 	}
 	return func() {
-		with.ledger.Lock()
-		defer with.ledger.Unlock()
 		histories.mu.Lock()
 		defer histories.mu.Unlock()
-		// What the ledger could not take is for those that come later.
-		if delete(with.members, p); len(with.members)+len(with.unwritten) == 0 {
+		if delete(with.members, p); len(with.members) == 0 {
 			delete(histories.of, h)
 		}
 	}

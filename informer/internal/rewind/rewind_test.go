@@ -184,25 +184,6 @@ func TestLedgerFails(t *testing.T) {
 	})
 }
 
-// TestLedgerFailsAndAllLeave checks that what could not be written is known although no
-// informer has run meanwhile.
-func TestLedgerFailsAndAllLeave(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.err = errors.New("disk full")
-		w.of().Found(w.Context(), w.pods)
-		w.leavePods()
-		w.leaveNodes()
-		w.err = nil
-		services := &informer{}
-		leave := w.of().Join(w.Context(), services, w.idServices)
-		if services.told != 1 {
-			w.Errorf("services were told %d times", services.told)
-		}
-		w.of().Noted(w.Context(), services)
-		leave()
-	})
-}
-
 // TestUnshared checks that informers without a backend have no history in common.
 func TestUnshared(t *testing.T) {
 	a, b := &informer{}, &informer{}
