@@ -372,13 +372,7 @@ func TestTransformVersionOfFactory(t *testing.T) {
 		if err := inf.SetTransform(step.transform); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			inf.RunWithContext(ctx)
-		}()
-		<-inf.HasSyncedChecker().Done()
+		stop := runSynced(t, inf)
 		<-c.watched
 		s := inf.Status()
 		cm, _, err := inf.GetStore().GetByKey("default/object-007")
@@ -386,8 +380,7 @@ func TestTransformVersionOfFactory(t *testing.T) {
 		if s.Start != step.start || s.StartReason != step.because || isTransformed != step.transformed {
 			t.Errorf("version %s: %s %q, transformed %t", step.version, s.Start, s.StartReason, isTransformed)
 		}
-		cancel()
-		<-done
+		stop()
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}

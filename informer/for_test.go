@@ -76,15 +76,7 @@ func TestForRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			inf.RunWithContext(ctx)
-		}()
-		<-inf.HasSyncedChecker().Done()
-		cancel()
-		<-done
+		runSynced(t, inf)()
 	}
 	pods, err := informer.For[*corev1.Pod](factory, informer.ForOptions{Namespace: "default", LabelSelector: "app=web,tier in (b,a)", FieldSelector: "spec.nodeName=n"})
 	synced(pods.Informer, err)

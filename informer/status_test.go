@@ -378,8 +378,11 @@ func (w *factoryWorld) make(namespace string) cache.SharedIndexInformer {
 }
 
 // run starts an informer and waits until it has synced; stop stops it.
-func (w *factoryWorld) run(inf cache.SharedIndexInformer) (stop func()) {
-	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), klog.Logger{}))
+func (w *factoryWorld) run(inf cache.SharedIndexInformer) (stop func()) { return runSynced(w, inf) }
+
+// runSynced starts an informer and waits until it has synced; stop stops it.
+func runSynced(t testing.TB, inf cache.SharedIndexInformer) (stop func()) {
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -157,7 +157,7 @@ func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) it
 			r.beginLocked()
 		}
 		next, inside, err := r.findLocked(p, false)
-		for errors.Is(err, ErrAhead) && !r.ended {
+		for errors.Is(err, ErrAhead) {
 			changed := r.changed
 			r.mu.Unlock()
 			if waitErr := wait(ctx, changed, closed); waitErr != nil {
@@ -166,9 +166,6 @@ func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) it
 			}
 			r.mu.Lock()
 			next, inside, err = r.findLocked(p, false)
-		}
-		if r.ended {
-			err = ErrLineage
 		}
 		lineage, insides := r.lineage, InsidesOf(p, inside, r.dropped+uint64(len(r.events)))
 		r.mu.Unlock()
@@ -215,6 +212,8 @@ func wait(ctx context.Context, changed, closed <-chan struct{}) error {
 // findLocked returns the number of events before those that follow a place.
 func (r *Recent) findLocked(p Place, readable bool) (next uint64, inside bool, err error) {
 	switch {
+	case r.ended:
+		return 0, false, ErrLineage
 	case p.IsZero():
 		return r.dropped, false, nil
 	case p.Exact() && p.Lineage != r.lineage:

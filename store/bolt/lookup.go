@@ -63,23 +63,34 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 		}
 		return err
 	})
-	isNow := q.At.IsZero()
-	counted := find == nil && isNow && q.Namespace == "" && q.After == "" && q.Limit <= 0
-	isShort := q.Limit <= 0 || len(keys) < q.Limit
-	if q.Keys != nil { // a selector may have refused the others
-		counted, isShort = false, q.Matcher().Empty() && len(keys) < len(q.Keys)
-	}
-	switch {
-	case err != nil:
-	case whole && q.Index == "" && isNow:
-		err = s.checks.all(len(keys))
-	case isShort && !counted && (!whole || !isNow):
-		err = s.checks.stored() // a missing header has no checksum that fails
+	if err == nil && s.db.readOnly {
+		err = s.checkKeys(q, whole, len(keys))
 	}
 	if err != nil {
 		return nil, err
 	}
 	return keys, nil
+}
+
+// checkKeys checks of a reader's file what an answer of Keys with n keys depends on: a
+// missing header has no checksum that fails. whole means that nothing but an index of the
+// query selects.
+func (s *scopeStore) checkKeys(q store.Query, whole bool, n int) error {
+	isNow := q.At.IsZero()
+	switch {
+	case q.Keys != nil:
+		// A selector may have refused the others.
+		if n == len(q.Keys) || !q.Matcher().Empty() {
+			return nil
+		}
+	case whole && isNow && q.Index == "":
+		return s.checks.all(n)
+	case whole && isNow, q.Limit > 0 && n == q.Limit:
+		return nil // an index is checked where it is read; more is another answer
+	case isNow && q.Index == "" && q.Namespace == "" && q.After == "" && q.Limit <= 0:
+		return nil // the walk over all headers has counted them
+	}
+	return s.checks.stored()
 }
 
 // Values implements store.Store.

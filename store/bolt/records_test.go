@@ -10,13 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/store/storetest"
 )
 
 var recordScope = store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}
@@ -185,30 +185,8 @@ func TestViewOfWiped(t *testing.T) {
 	}
 }
 
-// TestApplyEncoded checks that a change may have the encoded object alone, with its key
-// or without.
 func TestApplyEncoded(t *testing.T) {
-	c, err := codec.For(&corev1.ConfigMap{})
-	must(t, err)
 	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
 	must(t, err)
-	s, err := db.Open(store.Scope{Resource: "configmaps"}, store.Options{Codec: c})
-	must(t, err)
-	for i, name := range []string{"one", "two"} {
-		e, err := s.Encode(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(name), ResourceVersion: "1"}})
-		must(t, err)
-		change := store.Change{Key: e.Key, Raw: e.Raw}
-		if i > 0 {
-			change.Key = ""
-		}
-		must(t, s.Apply(store.Batch{Changes: []store.Change{change}, RV: "1"}))
-		must(t, s.Flush(t.Context()))
-	}
-	for _, key := range []string{"a/one", "a/two"} {
-		if obj, ok, err := s.Object(key); err != nil || !ok || "a/"+obj.(*corev1.ConfigMap).Name != key { //nolint:forcetypeassert // all are
-			t.Errorf("%s: %v, %t, %v", key, obj, ok, err)
-		}
-	}
-	must(t, s.Close())
-	must(t, db.Close())
+	storetest.RunEncoded(t, db)
 }

@@ -51,13 +51,19 @@ func (c *Chosen) Shown() []*source.View {
 	return shown
 }
 
+// GoesOn reports whether an error of one of several resources is told beside the others:
+// it is not there, or not whole.
+func (o *Options) GoesOn(err error) bool {
+	return len(o.Wanted) > 1 && (errors.As(err, new(*resources.UnknownError)) || errors.Is(err, store.ErrIncomplete))
+}
+
 // Choose returns the objects of a database that the options select by keys, labels and
 // indexes; what needs decoded objects is left to the Sieve. It notes what is left out.
 func (o *Options) Choose(db *source.Database) (out Chosen, err error) {
 	views := map[string]*source.View{}
 	for _, want := range o.Wanted {
 		infos, err := db.Find(want.Resource)
-		if errors.As(err, new(*resources.UnknownError)) && len(o.Wanted) > 1 {
+		if o.GoesOn(err) {
 			out.Unknown = append(out.Unknown, err)
 			continue
 		}
@@ -66,7 +72,7 @@ func (o *Options) Choose(db *source.Database) (out Chosen, err error) {
 		}
 		infos = slices.DeleteFunc(slices.Clone(infos), func(info store.Info) bool { return o.Skipped[info.ID] })
 		opened, err := o.Open(db, infos, &out.Unread)
-		if errors.Is(err, store.ErrIncomplete) && len(o.Wanted) > 1 {
+		if o.GoesOn(err) {
 			out.Unknown = append(out.Unknown, err)
 			continue
 		}

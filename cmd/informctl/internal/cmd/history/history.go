@@ -21,7 +21,6 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
-	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
@@ -266,7 +265,7 @@ func run(ctx context.Context, o *options) error {
 func (o *options) historians(db *source.Database, unread *source.Unread) (all []*historian, missing []error, err error) {
 	for _, want := range o.selection.Wanted {
 		infos, err := db.Find(want.Resource)
-		if errors.As(err, new(*resources.UnknownError)) && len(o.selection.Wanted) > 1 {
+		if o.selection.GoesOn(err) {
 			missing = append(missing, err)
 			continue
 		}
@@ -274,7 +273,7 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 			return nil, nil, err
 		}
 		opened, err := o.selection.Open(db, infos, unread)
-		if errors.Is(err, store.ErrIncomplete) && len(o.selection.Wanted) > 1 {
+		if o.selection.GoesOn(err) {
 			missing = append(missing, err)
 			continue
 		}

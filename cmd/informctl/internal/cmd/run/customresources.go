@@ -122,9 +122,9 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 		}
 		switch {
 		case c == nil || fs.definitions().isDenied():
-			err = errors.Join(err, fs.dropReplaced(), fs.dropGone(ctx, nil, nil))
+			err = errors.Join(err, fs.dropGone(ctx, nil, nil))
 		case cache.IsDone(c.told): // else what is known of them may be old
-			err = errors.Join(err, fs.adjust(ctx, c), fs.dropReplaced())
+			err = errors.Join(err, fs.adjust(ctx, c))
 		}
 		if err != nil && ctx.Err() == nil && !cluster.Unreachable(err) {
 			fs.logger.Error(err, "Resources that have come or gone could not be taken up or dropped")
@@ -249,13 +249,9 @@ func (fs *followers) askAgain(ctx context.Context) error {
 	return nil
 }
 
-// dropReplaced drops what the file holds of resources that are followed in another
+// dropReplaced drops of the file's scopes those of resources that are followed in another
 // version, when that is listed: until then the file answers with what there was.
-func (fs *followers) dropReplaced() error {
-	infos, err := fs.stored()
-	if err != nil {
-		return err
-	}
+func (fs *followers) dropReplaced(infos []store.Info) error {
 	followers := fs.list()
 	isListed := func(s store.Scope) bool {
 		return slices.ContainsFunc(infos, func(i store.Info) bool { return i.Scope == s && i.Complete })
@@ -272,14 +268,16 @@ func (fs *followers) dropReplaced() error {
 	return fs.drop(drop)
 }
 
-// dropGone drops what the file holds of resources that the server no longer serves. The
-// objects are deleted first, as they are in the cluster: the log, with their last states,
-// stays for its age. One answer of the server is not believed, but its definitions are.
+// dropGone drops what dropReplaced does, and what the file holds of resources that the
+// server no longer serves. The objects are deleted first, as they are in the cluster: the
+// log, with their last states, stays for its age. One answer of the server is not
+// believed, but its definitions are.
 func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMapping, gone sets.Set[string]) error {
 	infos, err := fs.stored()
 	if err != nil {
 		return err
 	}
+	failed := fs.dropReplaced(infos)
 	followers, known := fs.list(), fs.cluster.everything
 	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
 		s := i.Scope
@@ -287,7 +285,6 @@ func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMa
 			!gone.Has(s.Resource) &&
 				(known.Asked == nil || there[s.Resource] != nil || known.Served.Has(s.Resource) || known.Asked.Has(s.Resource) || known.IsUnknown(s.Kind.Group))
 	})
-	var failed error
 	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
 		kept, err := fs.keepLog(ctx, i)
 		failed = errors.Join(failed, err)

@@ -206,7 +206,11 @@ func (fs *followers) followPublished(ctx context.Context) {
 		}
 		fs.followOnly(ctx, before, now)
 		before = now
-		if err := fs.dropReplaced(); err != nil && ctx.Err() == nil {
+		infos, err := fs.stored()
+		if err == nil {
+			err = fs.dropReplaced(infos)
+		}
+		if err != nil && ctx.Err() == nil {
 			fs.logger.Error(err, "Resources that have come or gone could not be taken up or dropped")
 		}
 	}

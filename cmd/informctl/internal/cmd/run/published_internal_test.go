@@ -84,14 +84,7 @@ func TestWantedParts(t *testing.T) {
 
 // TestPublishedSelector checks that a scope with a selector can be followed.
 func TestPublishedSelector(t *testing.T) {
-	dsn, opts := pgtest.DSN(t), postgres.Options{Schema: pgtest.Schema()}
-	if err := postgres.Migrate(t.Context(), dsn, opts); err != nil {
-		t.Fatal(err)
-	}
-	db, err := postgres.Open(t.Context(), dsn, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := openDatabase(t)
 	defer func() { _ = db.Close() }()
 	scope := store.Scope{Cluster: "c1", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), LabelSelector: "app=x"}
 	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
@@ -133,14 +126,7 @@ func TestPublishedSelector(t *testing.T) {
 // another version replaces the first one when it is listed, what two answers in a row
 // lack is no longer followed, and another cluster does not matter.
 func TestPublishedChanges(t *testing.T) {
-	dsn, opts := pgtest.DSN(t), postgres.Options{Schema: pgtest.Schema()}
-	if err := postgres.Migrate(t.Context(), dsn, opts); err != nil {
-		t.Fatal(err)
-	}
-	db, err := postgres.Open(t.Context(), dsn, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := openDatabase(t)
 	defer func() { _ = db.Close() }()
 	scope := func(cluster, resource, version string) store.Scope {
 		kind := schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"}
@@ -233,6 +219,20 @@ func TestPublishedChanges(t *testing.T) {
 	if err := fs.wait(); err != nil {
 		t.Error(err)
 	}
+}
+
+// openDatabase returns a database with a schema of its own. The caller closes it.
+func openDatabase(t *testing.T) *postgres.DB {
+	t.Helper()
+	dsn, opts := pgtest.DSN(t), postgres.Options{Schema: pgtest.Schema()}
+	if err := postgres.Migrate(t.Context(), dsn, opts); err != nil {
+		t.Fatal(err)
+	}
+	db, err := postgres.Open(t.Context(), dsn, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
 }
 
 // numberOf returns the number of a published scope.

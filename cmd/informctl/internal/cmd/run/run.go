@@ -369,7 +369,7 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 		if asked := fs.askAgain(context.WithoutCancel(ctx)); asked != nil {
 			logger.Info("The server was not asked again for its resources, what it may have dropped stays", "because", asked.Error())
 		}
-		err = errors.Join(err, fs.dropReplaced(), fs.dropGone(context.WithoutCancel(ctx), there, gone))
+		err = errors.Join(err, fs.dropGone(context.WithoutCancel(ctx), there, gone))
 	}
 	return errors.Join(err, fs.dropUnlisted())
 }
