@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -246,7 +247,9 @@ func TestTrickle(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.opts = durable.Options{Every: time.Hour}
 		w.putNumbered(60)
-		l := w.start(1).begin()
+		l := w.start(1)
+		synctest.Wait() // so that the worker finds one key of 60 objects
+		l.begin()
 		l.want("at first", "owner")
 		l.end()
 		w.put("05", "other")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,6 +136,7 @@ func TestTrickleAfterPanic(t *testing.T) {
 		l := w.open()
 		l.addHandler(panics{enqueue{l}})
 		l.run()
+		synctest.Wait() // so that the worker finds one key of 60 objects
 		l.begin()
 		w.put("b", "owner-b")
 		w.pass(10 * time.Second)
