@@ -189,6 +189,16 @@ exit 1
 `,
 	},
 	{
+		row:       "RESOURCE that several groups define",
+		kubectl:   "get stages -n default -o name",
+		informctl: "query stages -n default -o name",
+		fromKubectl: `stage.a.example.com/first
+`,
+		fromInformctl: `stage.a.example.com/first
+stage.b.example.com/second
+`,
+	},
+	{
 		row:       "ComponentStatuses",
 		kubectl:   "get componentstatuses etcd-0 --no-headers",
 		informctl: "query componentstatuses etcd-0 --no-headers",

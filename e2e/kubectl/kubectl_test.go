@@ -62,6 +62,7 @@ var alike = []string{
 	"configmaps -n default --show-labels -L order --no-headers",
 	"configmap/settings sa/builder -n default",
 	"widgets -n default",
+	"services,service.example.com -n default -o name",
 	"configmaps settings -n default -o json",
 	"configmaps settings -n default -o json --show-managed-fields",
 	"configmaps -n default -o json",

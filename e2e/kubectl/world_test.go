@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.must(kubectl, "create", "-f", w.testdata("definition.yaml"))
-	w.must(kubectl, "wait", "--for=condition=Established", "crd/widgets.example.com")
+	w.must(kubectl, "wait", "--for=condition=Established", "crd", "--all")
 	w.must(kubectl, "create", "-f", w.testdata("objects.yaml"))
 	w.follow()
 	w.must(kubectl, "label", "configmaps", "settings", "-n", "other", "order=4", "--overwrite")

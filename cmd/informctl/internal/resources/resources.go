@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/client-go/kubernetes/scheme"
+
 	"github.com/informctl/informctl/internal/builtin"
 	"github.com/informctl/informctl/store"
 )
@@ -16,13 +18,29 @@ func IsInCategory(s store.Scope, name string) bool {
 	return strings.EqualFold(name, "all") && builtin.IsInAll(s.Resource)
 }
 
+// Meant returns the scopes whose resource a name means. Where resources of several groups
+// have the name, such as services, it means the built-in ones, as it does for kubectl.
+func Meant(scopes []store.Info, name string) []store.Info {
+	var meant, builtIn []store.Info
+	for _, info := range scopes {
+		if !Is(info.Scope, name) {
+			continue
+		}
+		meant = append(meant, info)
+		if _, group := split(info.Scope); scheme.Scheme.IsGroupRegistered(group) {
+			builtIn = append(builtIn, info)
+		}
+	}
+	if len(builtIn) > 0 {
+		return builtIn
+	}
+	return meant
+}
+
 // Is reports whether the scope has the resource that a user named: its plural, its kind
 // or its short name, each with or without a group, or with version and group.
 func Is(s store.Scope, name string) bool {
-	plural, group, _ := strings.Cut(s.Resource, ".")
-	if group == "" {
-		group = s.Kind.Group
-	}
+	plural, group := split(s)
 	name = strings.ToLower(name)
 	first, rest, dotted := strings.Cut(name, ".")
 	if long, ok := builtin.Long(first); ok {
@@ -33,6 +51,15 @@ func Is(s store.Scope, name string) bool {
 	}
 	version := strings.ToLower(s.Kind.Version)
 	return !dotted || slices.Contains([]string{group, version + "." + group, version}, rest)
+}
+
+// split returns the plural and the group of a scope's resource.
+func split(s store.Scope) (plural, group string) {
+	plural, group, _ = strings.Cut(s.Resource, ".")
+	if group == "" {
+		group = s.Kind.Group
+	}
+	return plural, group
 }
 
 // The two resources as which the server serves one event.

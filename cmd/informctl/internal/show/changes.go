@@ -166,7 +166,7 @@ func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, 
 	if err := json.NewDecoder(body).Decode(&scopes); err != nil {
 		return nil, process.Failed(err)
 	}
-	var held []*source.View
+	var held []store.Info
 	var names []string
 	for _, s := range scopes {
 		scope := store.Scope{
@@ -178,8 +178,8 @@ func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, 
 		}
 		names = append(names, s.Resource)
 		// Two informers may hold the same scope.
-		if !slices.ContainsFunc(held, func(v *source.View) bool { return v.Info.ID == s.ID }) {
-			held = append(held, &source.View{Info: store.Info{ID: s.ID, Scope: scope}})
+		if !slices.ContainsFunc(held, func(i store.Info) bool { return i.ID == s.ID }) {
+			held = append(held, store.Info{ID: s.ID, Scope: scope})
 		}
 	}
 	if len(held) == 0 {
@@ -187,23 +187,19 @@ func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, 
 	}
 	var views []watched
 	for _, want := range wanted {
-		known, isMeant := false, named(process, held, want.Resource)
-		for _, v := range held {
-			if !isMeant(v.Info.Scope) {
-				continue
-			}
-			known = true
-			i := slices.IndexFunc(views, func(w watched) bool { return w.View == v })
+		meant := named(process, held, want.Resource)
+		for _, info := range meant {
+			i := slices.IndexFunc(views, func(w watched) bool { return w.Info.ID == info.ID })
 			switch {
 			case i < 0:
-				views = append(views, watched{v, want.Names})
+				views = append(views, watched{&source.View{Info: info}, want.Names})
 			case len(want.Names) == 0:
 				views[i].names = nil
 			case len(views[i].names) > 0:
 				views[i].names = slices.Concat(views[i].names, want.Names)
 			}
 		}
-		if !known {
+		if len(meant) == 0 {
 			return nil, resources.Unknown(want.Resource, "the process of "+process.Path+" follows",
 				slices.Compact(slices.Sorted(slices.Values(names))), "informctl status")
 		}
@@ -211,25 +207,27 @@ func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, 
 	return views, nil
 }
 
-// named returns whether a scope has the resource that a user named, "" for all. The names
+// named returns the held scopes of the resource that a user named, all for "". The names
 // of custom resources and the categories are those that the file of the process has.
-func named(process *source.Process, held []*source.View, name string) func(store.Scope) bool {
-	is := func(s store.Scope) bool { return name == "" || resources.Is(s, name) }
-	if slices.ContainsFunc(held, func(v *source.View) bool { return is(v.Info.Scope) }) {
-		return is
+func named(process *source.Process, held []store.Info, name string) []store.Info {
+	if name == "" {
+		return held
+	}
+	if meant := resources.Meant(held, name); len(meant) > 0 {
+		return meant
 	}
 	db, err := source.OpenProcess(process.Ctx, process.Path, false)
 	if err != nil {
-		return is // the name is unknown then
+		return nil // the name is unknown then
 	}
 	defer func() { _ = db.Close() }()
 	found, err := db.Find(name)
 	if err != nil {
-		return is
+		return nil
 	}
-	return func(s store.Scope) bool {
-		return slices.ContainsFunc(found, func(i store.Info) bool { return i.Scope.Resource == s.Resource })
-	}
+	return slices.DeleteFunc(slices.Clone(held), func(i store.Info) bool {
+		return !slices.ContainsFunc(found, func(f store.Info) bool { return f.Scope.Resource == i.Scope.Resource })
+	})
 }
 
 // follow sends the changes of a scope to changes until the context or the process ends.

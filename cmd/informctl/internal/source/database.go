@@ -119,12 +119,7 @@ func (d *Database) Find(resource string) ([]store.Info, error) {
 	if resource == "" {
 		return scopes, nil
 	}
-	var found []store.Info
-	for _, info := range scopes {
-		if resources.Is(info.Scope, resource) {
-			found = append(found, info)
-		}
-	}
+	found := resources.Meant(scopes, resource)
 	if len(found) == 0 {
 		name, group, dotted := strings.Cut(resource, ".")
 		named, err := d.resourcesNamed(name)
