@@ -170,6 +170,31 @@ func TestFake(t *testing.T) {
 	})
 }
 
+// blocking is a fake whose watches begin when the test ends.
+type blocking struct{ *fake }
+
+func (blocking) WatchWithContext(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (b blocking) ListWithContext(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	return b.List(opts)
+}
+
+// TestFakeThatBlocks checks that the watch of a fake does not hold up for ever that the
+// reflector has caught up.
+func TestFakeThatBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		w.opts.ListerWatcher = blocking{&fake{}}
+		w.start()
+		w.wantTrace("relist: nothing stored yet", "listed 1@")
+		w.pass(time.Second)
+		w.wantTrace("caught up")
+	})
+}
+
 // versionless is a server without resource versions, as an aggregated one may be: its
 // watches begin with what exists.
 type versionless struct{ *fake }

@@ -115,12 +115,15 @@ func (r *Reflector) watch(ctx context.Context) error {
 			seconds = r.tally.catchUpSeconds
 		}
 		var err error
-		s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held})
-		if s.unprobed = unprobed; first {
-			if notReached := r.reachedNow(ctx); notReached != nil {
-				err = errors.Join(err, notReached)
-			}
+		reached := func() error { return nil }
+		if first {
+			reached = r.reachSoon(ctx)
 		}
+		s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held})
+		if notReached := reached(); notReached != nil {
+			err = errors.Join(err, notReached)
+		}
+		s.unprobed = unprobed
 		if err != nil {
 			if s.w != nil {
 				s.stop()
@@ -135,6 +138,29 @@ func (r *Reflector) watch(ctx context.Context) error {
 	}
 	defer s.stop()
 	return r.lost(ctx, s, r.consume(ctx, s))
+}
+
+// fakePatience is how long the first watch of a fake may hold up that the reflector has
+// caught up. A test's watch may block, which does not hold up client-go's informer.
+const fakePatience = time.Second
+
+// reachSoon tells the sink that the reflector has caught up when the returned function is
+// called, or after fakePatience. Until then the reflector may do nothing but open its watch.
+func (r *Reflector) reachSoon(ctx context.Context) (now func() error) {
+	var err error
+	done := make(chan struct{})
+	reach := func() {
+		defer close(done)
+		err = r.reachedNow(ctx)
+	}
+	patience := time.AfterFunc(fakePatience, reach)
+	return func() error {
+		if patience.Stop() {
+			reach()
+		}
+		<-done
+		return err
+	}
 }
 
 // stopGrace is how long a stopped watch may take to close its channel.
