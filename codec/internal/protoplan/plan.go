@@ -69,6 +69,7 @@ type field struct {
 	wire    uint8
 	pointer bool // the Go field is a pointer to what kind says
 	apart   bool // strings are copied
+	whole   bool // a nested message that Differing does not look into
 	// always means that generated code writes the field even if it is zero, and
 	// afterAlways is the number of the last such field before it.
 	always      bool
@@ -189,6 +190,8 @@ func (c compiler) message(t reflect.Type) (*message, error) {
 			return nil, fmt.Errorf("%s.%s: %w", t, sf.Name, err)
 		}
 		f.apart = slices.Contains(apart[t], sf.Name)
+		// Whether an omitzero field is there in JSON depends on all that is inside.
+		f.whole = hasOwnJSON(f.typ) || strings.Contains(sf.Tag.Get("json"), "omitzero")
 		if n := int(f.number) + 1; n > len(m.fields) {
 			m.fields = append(m.fields, make([]*field, n-len(m.fields))...)
 		}

@@ -44,6 +44,7 @@ type Options struct {
 	Sieve  Sieve
 
 	Whole      bool            // whole objects are needed, whatever the format
+	Encoded    bool            // objects are left as codec.Pairs decodes them, where there is one
 	Skipped    map[string]bool // scopes that Choose leaves out, by their ID
 	hiddenTold bool            // see NoteHidden
 }
@@ -191,7 +192,10 @@ func (o *Options) Explain(views []*source.View) error {
 // parts, so its objects are decoded whole.
 func (o *Options) decoderFor(scope store.Scope) (codec.Codec, error) {
 	parts, all := o.Sieve.parts()
+	pairs := codec.PairsOf(scope.Kind)
 	switch {
+	case o.Encoded && pairs != nil && scope.Form == store.Typed:
+		return pairs.Codec(), nil
 	case all || o.Whole || o.Format.Whole():
 		return nil, nil
 	case !slices.ContainsFunc(parts, func(name string) bool { return name != metadataField }):

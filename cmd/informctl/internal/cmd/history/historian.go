@@ -16,6 +16,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
@@ -27,6 +28,7 @@ type historian struct {
 	view  *source.View
 	names []string
 	log   *store.LogState // nil before it is read
+	pairs *codec.Pairs    // nil if each state is decoded alone
 }
 
 // read reads what was changed from a moment on. If it follows, it goes on where it has
@@ -91,21 +93,9 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 // row returns the line of a change, or nil if it is not asked for.
 func (h *historian) row(c store.Event) (*loggedChange, error) {
 	i := source.NewItem(h.view, c.Key)
-	var states [2]runtime.Object
-	known := true
-	for n, v := range []*store.Version{c.Old, c.New} {
-		if v == nil {
-			continue
-		}
-		if !v.IsKnown() {
-			known = false
-			continue
-		}
-		obj, err := h.view.Reader.Decode(v.Entry)
-		if err != nil {
-			return nil, i.Wrap(err)
-		}
-		states[n] = h.view.WithKinds(obj)
+	states, known, err := h.states(c)
+	if err != nil {
+		return nil, i.Wrap(err)
 	}
 	passes, err := h.passes(i, states)
 	if err != nil {
@@ -136,16 +126,14 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 	case c.Old == nil:
 		out.Change = "created"
 	}
-	for n, obj := range states {
-		if obj == nil {
+	// A line outlives the headers, whose texts may be part of a chunk of the log.
+	for n, v := range []*store.Version{c.Old, c.New} {
+		if v == nil || !v.IsKnown() {
 			continue
 		}
-		if m, err := meta.Accessor(obj); err == nil {
-			// A line outlives the objects, whose texts are part of them.
-			out.UID = strings.Clone(string(m.GetUID()))
-			if n == 0 {
-				out.from = strings.Clone(m.GetResourceVersion())
-			}
+		out.UID = strings.Clone(v.Header.UID)
+		if n == 0 {
+			out.from = strings.Clone(v.Header.RV)
 		}
 	}
 	out.unknown = !known && out.Change == "updated"
@@ -158,6 +146,41 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 		}
 	}
 	return out, nil
+}
+
+// states returns the decoded states before and after a change, nil for one that is not
+// there, and whether all that are there are known. Unless something else is asked of them
+// than what differs, they have nothing else.
+func (h *historian) states(c store.Event) (states [2]runtime.Object, known bool, err error) {
+	known = true
+	for n, v := range []*store.Version{c.Old, c.New} {
+		switch {
+		case v == nil:
+		case !v.IsKnown():
+			known = false
+		default:
+			if states[n], err = h.view.Reader.Decode(v.Entry); err != nil {
+				return states, known, err
+			}
+		}
+	}
+	if h.pairs != nil {
+		if states[0], states[1], err = h.pairs.Decode(states[0], states[1]); err != nil {
+			return states, known, err
+		}
+	}
+	for n, obj := range states {
+		if obj != nil {
+			states[n] = h.view.WithKinds(obj)
+		}
+	}
+	return states, known, nil
+}
+
+// needsDifferences reports whether nothing is asked of an updated object but what differs.
+func (o *options) needsDifferences() bool {
+	f := o.selection.Filter.Labels
+	return (f == nil || f.Empty()) && len(o.selection.Sieve.Fields) == 0 && o.selection.Sieve.Where == nil && !o.wholeObjects()
 }
 
 // compare sets what an update has changed. It returns false if none of it is asked for.

@@ -199,6 +199,7 @@ func run(ctx context.Context, o *options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o.selection.Whole = true
+	o.selection.Encoded = o.needsDifferences()
 	var err error
 	if o.states, err = codec.NewCompressor(nil); err != nil {
 		return err
@@ -285,7 +286,7 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.Info.ID == v.Info.ID })
 			switch {
 			case i < 0:
-				all = append(all, &historian{o: o, view: v, names: want.Names})
+				all = append(all, &historian{o: o, view: v, names: want.Names, pairs: codec.PairsOf(v.Info.Scope.Kind)})
 			case len(want.Names) == 0 || len(all[i].names) == 0:
 				all[i].names = nil
 			default: // the resource is named twice
