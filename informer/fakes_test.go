@@ -425,6 +425,11 @@ func cm(name, rv, value string) *corev1.ConfigMap {
 	}
 }
 
+func ofUID(uid types.UID, obj *corev1.ConfigMap) *corev1.ConfigMap {
+	obj.UID = uid
+	return obj
+}
+
 func cms(items ...*corev1.ConfigMap) *corev1.ConfigMapList {
 	list := &corev1.ConfigMapList{}
 	for _, item := range items {
@@ -747,6 +752,7 @@ func watchRows() []fakeRow {
 		"not there":    {nil, []event{modified("a", "10", "1"), deleted("a", "11", "1")}},
 		"never there":  {nil, []event{deleted("a", "10", "1"), added("b", "11", "1")}},
 		"other last":   {[]runtime.Object{cm("a", "1", "1")}, []event{deleted("a", "9", "last words")}},
+		"another UID":  {[]runtime.Object{ofUID("1", cm("a", "1", "1"))}, []event{{watch.Deleted, ofUID("2", cm("a", "9", "2"))}}},
 		"bookmarks":    {nil, []event{{watch.Bookmark, cm("", "20", "")}, added("a", "21", "1"), {watch.Bookmark, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "30"}}}, modified("a", "31", "2")}},
 		"another type": {nil, []event{added("a", "10", "1"), {watch.Added, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", ResourceVersion: "11"}}}, added("b", "12", "1")}},
 		"unknown type": {nil, []event{added("a", "10", "1"), {"STRANGE", cm("a", "11", "1")}, added("b", "12", "1")}},

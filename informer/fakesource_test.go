@@ -81,6 +81,29 @@ func TestHiddenChanges(t *testing.T) {
 	})
 }
 
+// TestDeletionOfWhatTheProgramWrote checks that a handler that was told of an object that
+// the program has written hears of its deletion, too, although the program has removed it.
+func TestDeletionOfWhatTheProgramWrote(t *testing.T) {
+	onEachSource(t, 0, func(s *subjectOf, source *fakesource.FakeControllerSource) {
+		source.Add(valued("b", "1"))
+		s.start().sync()
+		if err := s.inf.GetIndexer().Add(cm("a", "11", "1")); err != nil {
+			s.Error(err)
+		}
+		l := &log{}
+		s.handle(l)
+		waitFor(settling)
+		s.told(l, "initial a@11=1", "initial b@1=1")
+		if err := s.inf.GetIndexer().Delete(cm("a", "11", "1")); err != nil {
+			s.Error(err)
+		}
+		source.AddDropWatch(valued("a", "1"))
+		source.Delete(valued("a", "1"))
+		waitFor(settling)
+		s.told(l, "delete a@3=1")
+	})
+}
+
 // TestUnreadableDeletion checks a server that deletes an object that it cannot read, and
 // sends an error instead of the deletion.
 func TestUnreadableDeletion(t *testing.T) {

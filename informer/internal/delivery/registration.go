@@ -269,7 +269,10 @@ func (r *Registration) take() (batch []queue.Notification, ok bool) {
 // loadLocked reads the next chunk of initial adds. It returns false if the store cannot
 // be read now.
 func (r *Registration) loadLocked() bool {
-	n, last, err := r.cursor.load(r.hub.store, r.resumed.Add)
+	n, last, err := r.cursor.load(r.hub.store, func(e store.Entry) queue.Notification {
+		r.hub.keys.known.Insert(e.Key) // the program may have written it through the indexer
+		return r.resumed.Add(e)
+	})
 	if err != nil {
 		r.hub.env.Failed(err)
 		return false

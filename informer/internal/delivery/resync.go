@@ -112,13 +112,14 @@ func (s *resyncs) setLocked(r *Registration, period time.Duration, others map[*R
 	}
 }
 
-// period rounds the period of a handler up to a whole number of checks.
+// period rounds the period of a handler up to a whole number of checks. A negative one is
+// a single check, as in client-go.
 func (s *resyncs) period(r *Registration) time.Duration {
 	check := s.check
-	if check <= 0 || r.resync.wanted <= 0 {
+	if check <= 0 || r.resync.wanted == 0 {
 		return 0
 	}
-	return (r.resync.wanted + check - 1) / check * check
+	return max(check, (r.resync.wanted+check-1)/check*check)
 }
 
 // startLocked starts the resyncs that are due. It returns the time until the next

@@ -87,6 +87,14 @@ func (s *State) Accept(keys ...string) {
 	}
 }
 
+// MayBeRejected reports whether the newest state of an object could not be stored, as far
+// as that is known.
+func (s *State) MayBeRejected(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hold.rejected[key] != nil || s.hold.missing != nil
+}
+
 // Written notes an object that the program writes through the indexer, at a resource
 // version; "" for a deletion. It returns the reason for a checkpoint without a resource
 // version: "" if the watch will bring what the server has, or if the informer does not

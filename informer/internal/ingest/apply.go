@@ -54,10 +54,10 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 	defer p.hub.Spill(ctx)
 	batch.Before = before
 	held := before.Held
-	forgetOtherLast(changes, held)
 	p.departures.mark(&batch, changes, held)
 	markShort(&batch, changes, held)
 	rejected := p.prepare(&batch, changes, held)
+	p.forgetOtherLast(changes, held, rejected)
 	slim := p.hub.NewSlim()
 	for _, c := range changes {
 		slim.Add(held[c.Key].Entry.Object, c.Is.Object, c.Last)

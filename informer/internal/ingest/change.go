@@ -52,7 +52,7 @@ func markShort(batch *store.Batch, changes []change, held map[string]store.Held)
 // forgetOtherLast removes the last state from a deletion if the server has deleted
 // another object than the stored one: an object with the same name that could not be
 // stored. Handlers then receive the last known state instead.
-func forgetOtherLast(changes []change, held map[string]store.Held) {
+func (p *Pipeline) forgetOtherLast(changes []change, held map[string]store.Held, rejected map[string]error) {
 	since := map[string]string{} // UIDs of what earlier changes have stored
 	for i := range changes {
 		c := &changes[i]
@@ -65,7 +65,7 @@ func forgetOtherLast(changes []change, held map[string]store.Held) {
 			if !changed {
 				uid = held[c.Key].UID
 			}
-			if isOther(c.Last, uid) {
+			if isOther(c.Last, uid) && (rejected[c.Key] != nil || p.state.MayBeRejected(c.Key)) {
 				c.Last = nil
 			}
 		}
