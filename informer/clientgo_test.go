@@ -674,24 +674,6 @@ func TestHandlerWithMoreMethods(t *testing.T) {
 	})
 }
 
-// nilHandler is a handler whose methods need no receiver.
-type nilHandler struct{}
-
-func (*nilHandler) OnAdd(any, bool)   {}
-func (*nilHandler) OnUpdate(_, _ any) {}
-func (*nilHandler) OnDelete(any)      {}
-
-// TestNilPointerIsAHandler checks that a handler may be a nil pointer.
-func TestNilPointerIsAHandler(t *testing.T) {
-	onEach(t, 0, nil, func(s *subjectOf) {
-		if _, err := s.inf.AddEventHandler((*nilHandler)(nil)); err != nil {
-			s.Error(err)
-		}
-		s.put("a", "1")
-		s.start().sync()
-	})
-}
-
 // TestStoreWrites checks that objects that are written to the store directly, as tests
 // do, can be read from it.
 func TestStoreWrites(t *testing.T) {

@@ -29,7 +29,7 @@ func (inf *handlers) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandle
 // AddEventHandlerWithOptions implements cache.SharedInformer. It never waits for the
 // stored objects: a cursor delivers them to the handler.
 func (inf *handlers) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	if eh == nil { // methods of a nil pointer may be called
+	if isNil(eh) {
 		return nil, errors.New("informer: event handler is nil")
 	}
 	period := inf.resync
