@@ -145,7 +145,8 @@ func (r *Reflector) watch(ctx context.Context) error {
 const fakePatience = time.Second
 
 // reachSoon tells the sink that the reflector has caught up when the returned function is
-// called, or after fakePatience. Until then the reflector may do nothing but open its watch.
+// called, or after fakePatience. Until then the reflector may do nothing but open its
+// watch.
 func (r *Reflector) reachSoon(ctx context.Context) (now func() error) {
 	var err error
 	done := make(chan struct{})

@@ -270,7 +270,8 @@ func (r *Registration) take() (batch []queue.Notification, ok bool) {
 // be read now.
 func (r *Registration) loadLocked() bool {
 	n, last, err := r.cursor.load(r.hub.store, func(e store.Entry) queue.Notification {
-		r.hub.keys.known.Insert(e.Key) // the program may have written it through the indexer
+		// The program may have written it through the indexer.
+		r.hub.keys.known.Insert(e.Key)
 		return r.resumed.Add(e)
 	})
 	if err != nil {

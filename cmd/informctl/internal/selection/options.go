@@ -44,7 +44,7 @@ type Options struct {
 	Sieve  Sieve
 
 	Whole      bool            // whole objects are needed, whatever the format
-	Encoded    bool            // objects are left as codec.Pairs decodes them, where there is one
+	Encoded    bool            // objects are left encoded, for codec.Pairs
 	Skipped    map[string]bool // scopes that Choose leaves out, by their ID
 	hiddenTold bool            // see NoteHidden
 }

@@ -177,7 +177,8 @@ func (h *historian) states(c store.Event) (states [2]runtime.Object, known bool,
 	return states, known, nil
 }
 
-// needsDifferences reports whether nothing is asked of an updated object but what differs.
+// needsDifferences reports whether nothing is asked of an updated object but what
+// differs.
 func (o *options) needsDifferences() bool {
 	f := o.selection.Filter.Labels
 	return (f == nil || f.Empty()) && len(o.selection.Sieve.Fields) == 0 && o.selection.Sieve.Where == nil && !o.wholeObjects()
