@@ -81,9 +81,9 @@ func TestHiddenChanges(t *testing.T) {
 	})
 }
 
-// TestDeletionOfWhatTheProgramWrote checks that a handler that has received an object that
-// the program has written receives its deletion, too, although the program has removed
-// it.
+// TestDeletionOfWhatTheProgramWrote checks that a handler that has received an object
+// that the program has written receives its deletion, too, although the program has
+// removed it.
 func TestDeletionOfWhatTheProgramWrote(t *testing.T) {
 	onEachSource(t, 0, func(s *subjectOf, source *fakesource.FakeControllerSource) {
 		source.Add(valued("b", "1"))
