@@ -23,6 +23,18 @@ func OneArgument(name string) cobra.PositionalArgs {
 	}
 }
 
+// AtMostOneResource refuses more than one argument, and a resource without a name, which
+// an unset variable of a script would pass: none means all of them.
+func AtMostOneResource(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 1:
+		return Usagef(cmd, "%s takes at most one RESOURCE", cmd.Name())
+	case len(args) == 1 && args[0] == "":
+		return Usagef(cmd, `"" is no resource`)
+	}
+	return nil
+}
+
 // Describe appends the exit codes to the help of a command.
 func Describe(text string) string {
 	return text + `

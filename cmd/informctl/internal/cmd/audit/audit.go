@@ -69,12 +69,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 anothe
 64 wrong usage.`,
 		Example: `  informctl audit --db informers.db
   informctl audit pods --context production`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cmdutil.Usagef(cmd, "audit takes at most one RESOURCE")
-			}
-			return nil
-		},
+		Args: cmdutil.AtMostOneResource,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				o.resource = args[0]

@@ -40,12 +40,7 @@ as snapshot does it, and the copy is removed afterwards: so all is of one moment
 output that is a file leaves as much space as a snapshot does.`),
 		Example: `  informctl export --db informers.db > informers.jsonl
   informctl export pods | grep node-1`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cmdutil.Usagef(cmd, "export takes at most one RESOURCE")
-			}
-			return nil
-		},
+		Args: cmdutil.AtMostOneResource,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()

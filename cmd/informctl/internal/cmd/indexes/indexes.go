@@ -40,8 +40,8 @@ a file that a live process holds are counted one value after the other while it 
 		Example: `  informctl indexes --db informers.db
   informctl indexes pods -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cmdutil.Usagef(cmd, "indexes takes at most one RESOURCE")
+			if err := cmdutil.AtMostOneResource(cmd, args); err != nil {
+				return err
 			}
 			return o.table.Check(cmd)
 		},

@@ -38,8 +38,8 @@ leaves that behind.`),
 		Example: `  informctl wipe pods --db informers.db --yes
   informctl wipe --yes && informctl compact`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cmdutil.Usagef(cmd, "wipe takes at most one RESOURCE")
+			if err := cmdutil.AtMostOneResource(cmd, args); err != nil {
+				return err
 			}
 			if !yes && !e.CanAsk() {
 				return cmdutil.Usagef(cmd, "wipe needs --yes where there is no terminal to ask on")
