@@ -1,20 +1,24 @@
 package cli_test
 
 import (
+	"context"
 	"encoding/hex"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // TestCopiesLeaveSpace checks that no copy fills the volume of the file, whether a
@@ -23,12 +27,7 @@ import (
 func TestCopiesLeaveSpace(t *testing.T) {
 	volume, other := bolttest.Volume(t, 16), t.TempDir()
 	path := filepath.Join(volume, "informers.db")
-	incompressible := func(i int) *corev1.Pod {
-		pod := testobjects.Pod(i, 1)
-		pod.Annotations["noise"] = hex.EncodeToString(testobjects.Secret(i, 1, 1500).Data["value"])
-		return pod
-	}
-	if err := copyFile(podFile(t, incompressible), path); err != nil {
+	if err := copyFile(podFile(t, noisyPod), path); err != nil {
 		t.Fatal(err)
 	}
 	// What stays free is 4 MiB, and half of a copy.
@@ -85,6 +84,57 @@ func TestCopiesLeaveSpace(t *testing.T) {
 	if code, err := exported(out); code != 0 {
 		t.Errorf("with space: export: exit code %d, %s", code, err)
 	}
+}
+
+// TestImportLeavesSpace checks that an import ends on a volume that has too little space,
+// and that nothing of it stays.
+func TestImportLeavesSpace(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pods int
+		free int64
+		want string
+	}{
+		"would fill up": {2000, 5 << 20, "too little space at "},
+		"is full":       {60, 96 << 10, "no space left on device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, export := filepath.Join(t.TempDir(), "from.db"), filepath.Join(t.TempDir(), "export.jsonl")
+			db, err := bolt.Open(from, bolt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := make([]runtime.Object, tt.pods)
+			for i := range list {
+				list[i] = noisyPod(i)
+			}
+			fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, list...)
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(export, run(t, "export", "--db", from), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			volume := bolttest.Volume(t, 16)
+			bolttest.Fill(t, volume, 16<<20-tt.free)
+			before := names(t, volume)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			got := say(ctx, "import", export, "--db", filepath.Join(volume, "new.db"))
+			if got.Code != 1 || !strings.Contains(got.Err, tt.want) || ctx.Err() != nil {
+				t.Errorf("exit code %d, %s", got.Code, got.Err)
+			}
+			if after := names(t, volume); !slices.Equal(before, after) {
+				t.Errorf("%q are there, before %q", after, before)
+			}
+		})
+	}
+}
+
+// noisyPod returns a pod that cannot be compressed well.
+func noisyPod(i int) *corev1.Pod {
+	pod := testobjects.Pod(i, 1)
+	pod.Annotations["noise"] = hex.EncodeToString(testobjects.Secret(i, 1, 1500).Data["value"])
+	return pod
 }
 
 // names returns the names of the files in a directory.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/internal/secret"
+	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -81,7 +83,7 @@ func runImport(ctx context.Context, e cmdutil.Env, file source.FileFlags, from s
 		if err != nil {
 			return source.OpenError(file.Path, err)
 		}
-		i := &importer{env: e, ctx: ctx, db: db, meter: e.NewMeter("importing", "objects", 0)}
+		i := &importer{env: e, ctx: ctx, db: db, dir: filepath.Dir(temporary), meter: e.NewMeter("importing", "objects", 0)}
 		defer i.meter.Stop()
 		err = i.read(in, from)
 		objects, unknown = i.objects, i.unknown
@@ -112,6 +114,9 @@ type importer struct {
 	types  string // the fingerprint of its codec
 	decode func(line []byte) (runtime.Object, error)
 	added  int
+
+	dir       string // of the file
+	unchecked int    // bytes that were read since the space was checked
 
 	unknown int // objects with fields that their types do not have
 }
@@ -154,6 +159,9 @@ func (i *importer) read(in io.Reader, name string) error {
 	}
 }
 
+// stride is the number of bytes after which the space is checked again.
+const stride = 1 << 20
+
 // maxLine is the number of bytes in a line. No API server takes so large an object.
 const maxLine = 64 << 20
 
@@ -191,6 +199,12 @@ func (i *importer) line(line []byte) error {
 	}
 	if m, err := meta.Accessor(obj); err != nil || m.GetName() == "" {
 		return errors.New("an object without a name")
+	}
+	if i.unchecked += len(line); i.unchecked >= stride {
+		i.unchecked = 0
+		if err := space.Check(i.dir, stride); err != nil {
+			return err
+		}
 	}
 	if err := i.list.Add(obj); err != nil {
 		return err
@@ -364,11 +378,6 @@ func (i *importer) finish() error {
 	if err == nil && rv == "" {
 		err = i.store.Apply(store.Batch{Reason: cmp.Or(reason, "imported without a resource version"), Time: set})
 	}
-	if err == nil {
-		err = i.store.Flush(i.ctx)
-	}
-	if err = errors.Join(err, i.store.Close()); err != nil && i.ctx.Err() != nil {
-		return cmdutil.ErrInterrupted
-	}
-	return err
+	// Close writes what waits. Unlike Flush it gives up on a full disk.
+	return errors.Join(err, i.store.Close())
 }
