@@ -1,12 +1,15 @@
 package cli_test
 
 import (
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/termtest"
+	"github.com/informctl/informctl/durable"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // TestWipeAsks checks that wipe asks on a terminal, and drops nothing unless the answer
@@ -36,5 +39,33 @@ func TestWipeAsks(t *testing.T) {
 				t.Errorf("%q: %+v", answer, got)
 			}
 		}
+	}
+}
+
+// TestWipeAsksForConsumers checks that wipe asks where a file holds no objects any more,
+// and durable consumers.
+func TestWipeAsksForConsumers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := durable.Open(db, "widgets", durable.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Close(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ answer, says string }{
+		{"n\n", "informctl: nothing was dropped"}, {"y\n", "consumer widgets: forgotten"},
+	} {
+		s := termtest.Open(t, 200, 10)
+		cmd := exec.CommandContext(t.Context(), "informctl", "wipe", "--db", path)
+		s.Start(cmd)
+		s.WaitFor("Drop what 1 consumers have left to do in ", path+"? [y/N]")
+		s.Type(step.answer)
+		_ = cmd.Wait()
+		s.WaitFor(step.says)
 	}
 }

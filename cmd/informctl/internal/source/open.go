@@ -13,6 +13,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -141,27 +142,43 @@ func Unanswered(path string, err error) error {
 	return err
 }
 
+// Wiped is what a wipe drops.
+type Wiped struct {
+	Infos     []store.Info
+	Consumers []durable.Status // go with the last scopes of the file
+	Cluster   string           // that the flags name; "" if they name none
+}
+
 // Wipeable checks everything that can be wrong before a resource of a file is dropped,
-// "" for all, without changing anything. It returns what would be dropped, and the
-// cluster that the flags name.
-func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) (infos []store.Info, cluster string, err error) {
+// "" for all, without changing anything. It returns what would be dropped.
+func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) (w Wiped, err error) {
 	db, err := OpenDatabase(file.Path, file.Keys, false)
 	if err != nil {
-		return nil, "", err
+		return Wiped{}, err
 	}
 	defer func() { _ = db.Close() }()
 	db.WithGone = true
 	if err := db.OfCluster(file.Cluster); err != nil {
-		return nil, "", err
+		return Wiped{}, err
 	}
-	infos, err = db.Find(resource)
+	w.Infos, err = db.Find(resource)
 	if err == nil && resource != "" {
-		err = OneCluster(db.Path, infos)
+		err = OneCluster(db.Path, w.Infos)
+	}
+	if err == nil {
+		err = db.Writable(ctx, e)
 	}
 	if err != nil {
-		return nil, "", err
+		return Wiped{}, err
 	}
-	return infos, db.cluster, db.Writable(ctx, e)
+	w.Cluster = db.cluster
+	if len(w.Infos) == len(db.Stored) {
+		// What cannot be read of consumers is dropped, too.
+		if w.Consumers, err = db.Consumers(ctx); errors.Is(err, store.ErrCorrupt) {
+			err = nil
+		}
+	}
+	return w, err
 }
 
 // InUse adds what to do if another process holds the file; or is another way.

@@ -124,7 +124,7 @@ No other process may hold the file: end it first.`),
 }
 
 func runReset(ctx context.Context, e cmdutil.Env, file source.FileFlags, name string) error {
-	if _, _, err := source.Wipeable(ctx, e, file, ""); err != nil {
+	if _, err := source.Wipeable(ctx, e, file, ""); err != nil {
 		return source.InUse(file.Path, err, "")
 	}
 	db, err := source.OpenToWrite(file.Path, nil)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +29,8 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 For a file that is whole and yet wrong, as after etcd was restored: see informctl audit.
 It asks before, which --yes leaves out and has to where there is no terminal, and
 prints what it has dropped. All of it goes at once or nothing.
-A RESOURCE of several clusters needs --of-cluster.
+A RESOURCE of several clusters needs --of-cluster. With the last of what a file holds go
+its durable consumers, too: see informctl consumers.
 
 No other process may hold the file: end it first. A program of your own can be started
 again with another bolt.Options.Epoch instead, and drops all then.
@@ -61,11 +63,11 @@ leaves that behind.`),
 }
 
 func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource string, yes bool) error {
-	infos, cluster, err := source.Wipeable(ctx, e, file, resource)
+	what, err := source.Wipeable(ctx, e, file, resource)
 	if err != nil {
 		return source.InUse(file.Path, err, orAnEpoch)
 	}
-	if len(infos) > 0 && !yes && !e.Confirm(question(infos, file.Path)) {
+	if len(what.Infos)+len(what.Consumers) > 0 && !yes && !e.Confirm(question(what, file.Path)) {
 		return errors.New("nothing was dropped")
 	}
 	_, stop := cmdutil.Interruptible(ctx) // a signal does not end the process meanwhile
@@ -77,16 +79,16 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource str
 	// Wipe has written all changes, so an error of Close does not matter.
 	defer func() { _ = db.Close() }()
 	var which func(store.Scope) bool
-	if resource != "" || cluster != "" {
+	if resource != "" || what.Cluster != "" {
 		which = func(s store.Scope) bool {
-			return slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == s.ID() })
+			return slices.ContainsFunc(what.Infos, func(i store.Info) bool { return i.ID == s.ID() })
 		}
 	}
 	dropped, err := db.Wipe(which)
 	if err != nil {
 		return fmt.Errorf("wipe %s: %w", file.Path, err)
 	}
-	if len(dropped) == 0 {
+	if len(dropped)+len(what.Consumers) == 0 {
 		e.Note("%s holds nothing", file.Path)
 	}
 	return e.Output(func(w io.Writer) error {
@@ -95,18 +97,30 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource str
 				return err
 			}
 		}
+		for _, c := range what.Consumers {
+			if _, err := fmt.Fprintf(w, "consumer %s: forgotten, its handlers receive everything at the next start\n", c.Name); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 }
 
-// question asks whether what scopes hold is to be dropped.
-func question(infos []store.Info, path string) string {
-	objects, scopes := 0, make([]store.Scope, len(infos))
-	for i, info := range infos {
-		objects += info.Objects
-		scopes[i] = info.Scope
+// question asks whether all of this is to be dropped.
+func question(what source.Wiped, path string) string {
+	var parts []string
+	if len(what.Infos) > 0 {
+		objects, scopes := 0, make([]store.Scope, len(what.Infos))
+		for i, info := range what.Infos {
+			objects += info.Objects
+			scopes[i] = info.Scope
+		}
+		parts = append(parts, fmt.Sprintf("%d objects of %s", objects, resources.Name(scopes)))
 	}
-	return fmt.Sprintf("Drop %d objects of %s in %s?", objects, resources.Name(scopes), path)
+	if n := len(what.Consumers); n > 0 {
+		parts = append(parts, fmt.Sprintf("what %d consumers have left to do", n))
+	}
+	return fmt.Sprintf("Drop %s in %s?", strings.Join(parts, " and "), path)
 }
 
 // orAnEpoch is the other way to drop all that a file holds.
