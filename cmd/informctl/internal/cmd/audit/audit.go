@@ -60,7 +60,7 @@ as the server it is a ghost. The content of objects that went through a transfor
 stored from another version of their Go type, or of one that is not known here, is not
 compared. A CustomResourceDefinition that was given a new default changes content at
 an equal RV, too. A resource that the server refuses to list is left out, which is an
-error when all else has been printed.
+error when all else has been printed, and so it is if nothing could be compared.
 
 informctl wipe drops what is wrong. A running informer audits itself, with more to go
 by: Options.AuditInterval.
@@ -144,16 +144,18 @@ func run(ctx context.Context, o *options) (differs bool, err error) {
 		return nil
 	})
 	all.note(o.env)
-	return all.findings > 0, cmp.Or(err, ended, o.env.Incomplete(unread.Lines()))
+	return all.findings > 0, cmp.Or(err, ended, o.env.Incomplete(unread.Lines()), all.nothing())
 }
 
 // auditScope compares one scope, prints what differs and adds it to the summary.
 func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Database, srv *cluster.Server, info store.Info, all *summary) error {
 	switch {
 	case !info.Complete:
+		all.leftOut++
 		all.said.Add("left out, its first list is not complete; "+cmdutil.Completes, info.Scope.String())
 		return nil
 	case info.Checkpoint.RV == "":
+		all.leftOut++
 		all.said.Add("left out, it is to be listed again: "+info.Checkpoint.Reason, info.Scope.String())
 		return nil
 	case info.Scope.Cluster == "":

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 type summary struct {
 	findings int
 	compared []compared
+	leftOut  int           // scopes that cannot be compared as they are
 	said     cmdutil.Alike // what scopes are left out for, or not compared by
 }
 
@@ -20,6 +22,14 @@ type summary struct {
 type compared struct {
 	store.Info
 	audit.Result
+}
+
+// nothing returns an error if all scopes are left out: "nothing differs" would be wrong.
+func (s *summary) nothing() error {
+	if s.leftOut > 0 && len(s.compared) == 0 {
+		return errors.New("nothing could be compared")
+	}
+	return nil
 }
 
 // note prints one line for each reason and one for all that was compared.
