@@ -101,15 +101,15 @@ func (c *Collection) Selected(options metav1.ListOptions) metav1.ListOptions {
 	return options
 }
 
-// Total returns the number of objects on the server, 0 if it is not known. The server
-// does not count objects of a request with selectors.
-func (c *Collection) Total(ctx context.Context) int {
+// Total returns the number of objects on the server, if it is known. The server does not
+// count objects of a request with selectors.
+func (c *Collection) Total(ctx context.Context) (n int, known bool) {
 	if c.Scope.LabelSelector != "" || c.Scope.FieldSelector != "" {
-		return 0
+		return 0, false
 	}
 	list, err := c.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	l, ok := list.(metav1.ListInterface)
 	if !ok {
@@ -118,7 +118,7 @@ func (c *Collection) Total(ctx context.Context) int {
 		}
 	}
 	if !ok || l.GetRemainingItemCount() == nil {
-		return meta.LenList(list)
+		return meta.LenList(list), true
 	}
-	return int(*l.GetRemainingItemCount()) + 1
+	return int(*l.GetRemainingItemCount()) + 1, true
 }

@@ -33,7 +33,7 @@ func (p *progress) run(ctx context.Context) {
 	if len(p.cold) == 0 {
 		return
 	}
-	total := p.total(ctx)
+	total, known := p.total(ctx)
 	every := 5 * time.Second
 	if p.out.Is {
 		every = 100 * time.Millisecond
@@ -54,21 +54,29 @@ func (p *progress) run(ctx context.Context) {
 			p.out.Set(objects, total)
 		case objects > 0 && objects != said: // else what is left is refused, or waits
 			said = objects
-			p.logger.Info("Listing", "objects", objects, "of", total)
+			p.log(objects, total, known)
 		}
 	}
 }
 
+func (p *progress) log(objects, total int, known bool) {
+	values := []any{"objects", objects}
+	if known {
+		values = append(values, "of", total)
+	}
+	p.logger.Info("Listing", values...)
+}
+
 // total returns the sum of the sizes of the collections, 0 if one of them is not known.
-func (p *progress) total(ctx context.Context) (sum int) {
+func (p *progress) total(ctx context.Context) (sum int, known bool) {
 	for _, f := range p.cold {
-		n := f.Total(ctx)
-		if n == 0 {
-			return 0
+		n, known := f.Total(ctx)
+		if !known {
+			return 0, false
 		}
 		sum += n
 	}
-	return sum
+	return sum, true
 }
 
 func (p *progress) objects() (sum int, done bool) {
