@@ -19,7 +19,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -179,7 +178,13 @@ func newHelpCommand() *cobra.Command {
 // describeAsPlugin rewrites help, usage and examples to what a user of kubectl types.
 func describeAsPlugin(root *cobra.Command) {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: cmdutil.PluginCalled}
-	for _, cmd := range slices.Concat(root.Commands(), []*cobra.Command{root}) {
-		cmd.Long, cmd.Example = cmdutil.AsPlugin(cmd.Long), cmdutil.AsPlugin(cmd.Example)
+	rewrite(root)
+}
+
+func rewrite(cmd *cobra.Command) {
+	cmd.Short, cmd.Long, cmd.Example = cmdutil.AsPlugin(cmd.Short), cmdutil.AsPlugin(cmd.Long), cmdutil.AsPlugin(cmd.Example)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Usage = cmdutil.AsPlugin(f.Usage) })
+	for _, sub := range cmd.Commands() {
+		rewrite(sub)
 	}
 }
