@@ -48,6 +48,17 @@ func TestDiffersUnread(t *testing.T) {
 	if err := errors.Join(err, raw.Close()); err != nil {
 		t.Fatal(err)
 	}
+	lost := filepath.Join(dir, "lost.db")
+	writeConsumers(t, lost)
+	if raw, err = bbolt.Open(lost, 0o600, nil); err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Update(func(tx *bbolt.Tx) error {
+		return flipLast(tx.Bucket([]byte("meta")).Bucket([]byte("ledger")).Bucket([]byte("consumer/widgets")))
+	})
+	if err := errors.Join(err, raw.Close()); err != nil {
+		t.Fatal(err)
+	}
 	wrong := filepath.Join(dir, "wrong.db")
 	serveStatus(t, wrong, informer.Status{})
 	for want, all := range map[int][][]string{
@@ -58,7 +69,7 @@ func TestDiffersUnread(t *testing.T) {
 			{"status", "--db", wrong},
 			{"status", "--db", one},
 		},
-		3: {{"verify", "--db", damaged}},
+		3: {{"verify", "--db", damaged}, {"info", "--db", lost}, {"consumers", "--db", lost}},
 	} {
 		for _, args := range all {
 			var errOut bytes.Buffer

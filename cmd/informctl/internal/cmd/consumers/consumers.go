@@ -84,7 +84,7 @@ func runConsumers(ctx context.Context, o *options) error {
 	for _, note := range sharedErrors(found) {
 		o.env.Note("%s", note)
 	}
-	return errors.Join(printed, damage)
+	return cmdutil.Found(damage, printed)
 }
 
 // sharedErrors names the consumers that cannot share what they have reconciled, and why.

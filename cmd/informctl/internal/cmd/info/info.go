@@ -3,7 +3,6 @@ package info
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -106,7 +105,7 @@ func run(ctx context.Context, o *options) error {
 		headers, rows := out.table()
 		return o.table.Print(w, out, headers, rows)
 	})
-	return errors.Join(printed, err)
+	return cmdutil.Found(err, printed)
 }
 
 // table returns the scopes as rows. It has a column for clusters if they differ.
