@@ -40,13 +40,16 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 		if err != nil {
 			continue
 		}
-		at := time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		// Each day has its own hours: a clock of today may not show a time of yesterday.
+		on := func(day int) time.Time {
+			return time.Date(now.Year(), now.Month(), day, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		}
 		if !ofYesterday {
-			if at, ok := lastToday(at, now); ok {
+			if at, ok := lastToday(on(now.Day()), now); ok {
 				return at, nil
 			}
 		}
-		return at.AddDate(0, 0, -1), nil
+		return on(now.Day() - 1), nil
 	}
 	ago, err := ParseSince(strings.TrimSuffix(text, " ago"))
 	if err != nil {

@@ -46,7 +46,8 @@ func TestParseMoment(t *testing.T) {
 }
 
 // TestParseMomentTwice checks times of day of the hour that there is twice when summer
-// time ends: the last one is meant that is not after now.
+// time ends: the last one is meant that is not after now. When it begins, yesterday has
+// the hour that today has not.
 func TestParseMomentTwice(t *testing.T) {
 	for _, test := range []struct{ zone, now, text, want string }{
 		{"Europe/Berlin", "2026-10-25T00:10:00Z", "02:05", "2026-10-25T00:05:00Z"},
@@ -54,6 +55,7 @@ func TestParseMomentTwice(t *testing.T) {
 		{"Europe/Berlin", "2026-10-25T00:10:00Z", "02:15", "2026-10-24T00:15:00Z"},
 		{"America/New_York", "2026-11-01T06:40:00Z", "01:30", "2026-11-01T06:30:00Z"},
 		{"America/New_York", "2026-11-01T06:20:00Z", "01:30", "2026-11-01T05:30:00Z"},
+		{"Europe/Berlin", "2026-03-29T10:00:00Z", "yesterday 02:30", "2026-03-28T01:30:00Z"},
 	} {
 		zone, err := time.LoadLocation(test.zone)
 		if err != nil {
