@@ -27,7 +27,7 @@ func Meant(scopes []store.Info, name string) []store.Info {
 			continue
 		}
 		meant = append(meant, info)
-		if _, group := split(info.Scope); scheme.Scheme.IsGroupRegistered(group) {
+		if scheme.Scheme.IsGroupRegistered(info.Scope.Kind.Group) {
 			builtIn = append(builtIn, info)
 		}
 	}
@@ -40,7 +40,10 @@ func Meant(scopes []store.Info, name string) []store.Info {
 // Is reports whether the scope has the resource that a user named: its plural, its kind
 // or its short name, each with or without a group, or with version and group.
 func Is(s store.Scope, name string) bool {
-	plural, group := split(s)
+	plural, group, _ := strings.Cut(s.Resource, ".")
+	if group == "" {
+		group = s.Kind.Group
+	}
 	name = strings.ToLower(name)
 	first, rest, dotted := strings.Cut(name, ".")
 	if long, ok := builtin.Long(first); ok {
@@ -51,15 +54,6 @@ func Is(s store.Scope, name string) bool {
 	}
 	version := strings.ToLower(s.Kind.Version)
 	return !dotted || slices.Contains([]string{group, version + "." + group, version}, rest)
-}
-
-// split returns the plural and the group of a scope's resource.
-func split(s store.Scope) (plural, group string) {
-	plural, group, _ = strings.Cut(s.Resource, ".")
-	if group == "" {
-		group = s.Kind.Group
-	}
-	return plural, group
 }
 
 // The two resources as which the server serves one event.
