@@ -16,24 +16,37 @@ import (
 	"github.com/informctl/informctl/metrics"
 )
 
-// TestDeployedNamesExist checks that the metrics in the dashboard and the alerts exist.
-func TestDeployedNamesExist(t *testing.T) {
+var metricName = regexp.MustCompile(`informctl_\w+`)
+
+// exported returns the labels of each metric, by the names of its series.
+func exported(t *testing.T) map[string][]string {
+	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(metrics.New(statuses{everything()}), metrics.NewConsumers(consumer{}))
 	gathered, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]bool{}
+	all := map[string][]string{}
 	for _, f := range gathered {
+		labels := []string{"job", "instance"} // Prometheus adds these
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
 		for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
-			names[f.GetName()+suffix] = true
+			all[f.GetName()+suffix] = labels
 		}
 	}
+	return all
+}
+
+// TestDeployedNamesExist checks that the metrics in the dashboard and the alerts exist.
+func TestDeployedNamesExist(t *testing.T) {
+	names := exported(t)
 	for _, file := range []string{"grafana-dashboard.json", "alerts.yaml"} {
-		used := regexp.MustCompile(`informctl_\w+`).FindAllString(read(t, file), -1)
+		used := metricName.FindAllString(read(t, file), -1)
 		for _, name := range used {
-			if !names[name] {
+			if names[name] == nil {
 				t.Errorf("%s: there is no metric %s", file, name)
 			}
 		}
@@ -52,8 +65,21 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// TestAlerts checks that rules are complete, have unique names and balanced brackets.
+// hasToUse is what an expression needs to see all that its alert is about.
+var hasToUse = map[string][]string{
+	// the only metric of a process that has not found what it lists
+	"InformerNotCaughtUp": {"informctl_informers", "unless on (job, instance) informctl_caught_up"},
+	// An object that cannot be stored holds up the resource version, and not these.
+	"InformerStale": {"informctl_last_event_timestamp_seconds", "informctl_last_bookmark_timestamp_seconds"},
+	// Damage that is found while a file is opened is in the first sample.
+	"InformerFileDamaged": {"unless informctl_file_rebuilds_total offset 1h"},
+}
+
+// TestAlerts checks that rules are complete, have unique names and balanced brackets, use
+// labels that their metrics have, and tell replicas apart.
 func TestAlerts(t *testing.T) {
+	all := exported(t)
+	label := regexp.MustCompile(`\$labels\.(\w+)|[{,](\w+)[=!]|\b(?:by|without|on|ignoring) \(([\w, ]+)\)`)
 	var rules struct {
 		Groups []struct {
 			Name  string
@@ -72,6 +98,26 @@ func TestAlerts(t *testing.T) {
 			if r.Alert == "" || slices.Contains(seen, r.Alert) || !isBalanced(r.Expr) ||
 				r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 				t.Errorf("alert %q: %+v", r.Alert, r)
+			}
+			var known []string
+			for _, name := range metricName.FindAllString(r.Expr, -1) {
+				known = append(known, all[name]...)
+			}
+			text := r.Expr + r.Annotations["summary"] + r.Annotations["description"]
+			for _, m := range label.FindAllStringSubmatch(text, -1) {
+				for name := range strings.SplitSeq(m[1]+m[2]+m[3], ", ") {
+					if !slices.Contains(known, name) {
+						t.Errorf("alert %q uses the label %q, which its metrics do not have", r.Alert, name)
+					}
+				}
+			}
+			if strings.Contains(r.Expr, "by (") {
+				t.Errorf("alert %q adds up what it does not name, as replicas: %s", r.Alert, r.Expr)
+			}
+			for _, part := range hasToUse[r.Alert] {
+				if !strings.Contains(r.Expr, part) {
+					t.Errorf("alert %q does not use %s: %s", r.Alert, part, r.Expr)
+				}
 			}
 			seen = append(seen, r.Alert)
 		}
@@ -94,6 +140,27 @@ func TestPrometheusRule(t *testing.T) {
 	}
 	if !reflect.DeepEqual(alerts, rule.Spec) || alerts == nil {
 		t.Error("the PrometheusRule of deploy/monitoring has other rules than alerts.yaml")
+	}
+}
+
+// TestServiceMonitor checks that the label namespace of the metrics is not the pod's.
+func TestServiceMonitor(t *testing.T) {
+	var monitor struct {
+		Kind string
+		Spec struct {
+			Endpoints []struct{ HonorLabels bool }
+		}
+	}
+	for document := range strings.SplitSeq(read(t, "monitoring/monitoring.yaml"), "\n---\n") {
+		if err := yaml.Unmarshal([]byte(document), &monitor); err != nil {
+			t.Fatal(err)
+		}
+		if monitor.Kind == "ServiceMonitor" {
+			break
+		}
+	}
+	if e := monitor.Spec.Endpoints; len(e) != 1 || !e[0].HonorLabels {
+		t.Errorf("the ServiceMonitor has the endpoints %+v, want one with honorLabels", e)
 	}
 }
 

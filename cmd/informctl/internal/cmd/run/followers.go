@@ -44,7 +44,7 @@ type followers struct {
 // newFollowers returns followers of the collections, which do not run yet.
 func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (*followers, error) {
 	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.Config.Host}}
-	fs.scraped = fs.metricsHandler()
+	fs.scraped = metricsHandler(fs)
 	if o.All {
 		fs.slots = make(chan struct{}, maxFirstLists)
 	}
@@ -167,10 +167,10 @@ func (fs *followers) Status() []informer.Status { return informer.Statuses(fs.In
 // Backend implements inspect.Source.
 func (fs *followers) Backend() store.Backend { return fs.db }
 
-// metricsHandler returns a handler that serves the followers' metrics.
-func (fs *followers) metricsHandler() http.Handler {
+// metricsHandler returns a handler that serves the metrics of f's informers.
+func metricsHandler(f interface{ Status() []informer.Status }) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics.New(fs))
+	registry.MustRegister(metrics.New(f))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 

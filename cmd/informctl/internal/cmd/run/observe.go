@@ -35,13 +35,23 @@ func (o *options) serve(ctx context.Context, fs *followers) {
 // observed is what a cluster asks a process about: nil until the server was reached.
 type observed = atomic.Pointer[followers]
 
+// beforeServer is what metrics tell before the server was reached: an informer that has not
+// found its scope, so that the alert for a missing catch-up sees the process.
+type beforeServer struct{}
+
+// Status returns the status of that informer.
+func (beforeServer) Status() []informer.Status { return []informer.Status{{}} }
+
 // answersOf returns what a cluster is answered, also while the server cannot be reached.
 func answersOf(of *observed) probes.Source {
+	scraped := metricsHandler(beforeServer{})
 	return probes.Source{
 		Metrics: func(w http.ResponseWriter, r *http.Request) {
 			if fs := of.Load(); fs != nil {
 				fs.scraped.ServeHTTP(w, r)
+				return
 			}
+			scraped.ServeHTTP(w, r)
 		},
 		NotReady: func(context.Context) []string {
 			fs := of.Load()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,11 +42,12 @@ func TestReady(t *testing.T) {
 func TestProbesBeforeServer(t *testing.T) {
 	mux := http.NewServeMux()
 	answersOf(&observed{}).Register(mux)
-	for path, want := range map[string]string{"/healthz": "200 ok\n", "/readyz": "503 the server has not been reached yet\n", "/metrics": "200 "} {
+	informers := "# HELP informctl_informers Informers that were made and have not ended.\n# TYPE informctl_informers gauge\ninformctl_informers 1\n"
+	for path, want := range map[string]string{"/healthz": "200 ok\n", "/readyz": "503 the server has not been reached yet\n", "/metrics": "200 " + informers} {
 		w := httptest.NewRecorder()
 		get(t, w, mux, path)
-		if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
-			t.Errorf("%s: %q, want %q", path, got, want)
+		if got := fmt.Sprint(w.Code, " ", w.Body); got != want || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+			t.Errorf("%s: %q of type %q, want %q", path, got, w.Header().Get("Content-Type"), want)
 		}
 	}
 }
