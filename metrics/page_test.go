@@ -20,14 +20,20 @@ var update = flag.Bool("update", false, "write docs/metrics.md anew")
 
 const pageHead = `# Metrics
 
-What package ` + "`metrics`" + ` and ` + "`informctl run --metrics-bind-address`" + ` tell Prometheus. Written by
-` + "`make docs`" + `; a test compares it with the collector. ` + "`deploy/alerts.yaml`" + ` and
+What package ` + "`metrics`" + ` tells Prometheus: ` + "`metrics.New`" + `, which ` + "`informctl run --metrics-bind-address`" + `
+serves, and ` + "`metrics.NewConsumers`" + ` (` + "`informctl_consumer_…`" + `), which a program registers itself.
+Those of ` + "`informctl publish`" + ` are in [postgres.md](postgres.md#probes-and-metrics). Written by
+` + "`make docs`" + `; a test compares it with the collectors. ` + "`deploy/alerts.yaml`" + ` and
 ` + "`deploy/grafana-dashboard.json`" + ` use them, and [troubleshooting.md](troubleshooting.md)
 says what to do when an alert fires.
 
 ` + "`scope`" + ` is the ID of a scope, which stays the same over restarts; ` + "`handler`" + ` is a Go type, of
 which there may be several handlers; ` + "`file`" + ` is the path of a database. Counters begin at 0
 with each process, and those of a file or of what is read of it when that is opened again.
+
+` + "`namespace`" + ` is the one that is listed, empty for all. Scrape pods with ` + "`honor_labels: true`" + `
+(` + "`honorLabels`" + ` of a ServiceMonitor): else Prometheus puts the pod's namespace there, and
+this one into ` + "`exported_namespace`" + `.
 
 | Metric | Type | Unit | Labels | What it is |
 |---|---|---|---|---|
