@@ -138,7 +138,7 @@ func (s *served) warnings(now time.Time) []string {
 			out = append(out, fmt.Sprintf("%s: as of %s or later, it was not listed again yet", s.Scope.Resource, state.Readable.Time.UTC().Format(time.RFC3339)))
 		}
 	case now.Sub(c.Time) > staleAfter:
-		out = append(out, fmt.Sprintf("%s: as of %s, the server was not heard since", s.Scope.Resource, c.Time.UTC().Format(time.RFC3339)))
+		out = append(out, fmt.Sprintf("%s: as of %s, the server was not heard since, or an object cannot be stored", s.Scope.Resource, c.Time.UTC().Format(time.RFC3339)))
 	}
 	if note := *s.note.Load(); note != "" {
 		out = append(out, s.Scope.Resource+": "+note)

@@ -526,7 +526,7 @@ func TestWarning(t *testing.T) {
 		}
 		heard := s.store.Checkpoint().Time
 		<-time.After(staleAfter + time.Second)
-		want := fmt.Sprintf(`299 - "pods: as of %s, the server was not heard since"`, heard.UTC().Format(time.RFC3339))
+		want := fmt.Sprintf(`299 - "pods: as of %s, the server was not heard since, or an object cannot be stored"`, heard.UTC().Format(time.RFC3339))
 		if got := ask(); got != want {
 			t.Errorf("it warns: %s, want %s", got, want)
 		}

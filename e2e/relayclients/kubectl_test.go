@@ -79,7 +79,7 @@ var others = map[string]struct {
 var (
 	ages   = regexp.MustCompile(`\b(\d+[ydhms])+\b|<invalid>`)
 	spaces = regexp.MustCompile(` +`)
-	stale  = regexp.MustCompile(`(?m)^Warning: .*the server was not heard since\n`)
+	stale  = regexp.MustCompile(`(?m)^Warning: .*the server was not heard since.*\n`)
 )
 
 // plain returns an answer without what the time changes.

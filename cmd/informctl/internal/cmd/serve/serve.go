@@ -212,7 +212,7 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 	}
 	for i, since := range heard {
 		if !since.IsZero() && moment.Sub(since) > serving.StaleAfter {
-			note := fmt.Sprintf("as of %s, the server was not heard %s", since.UTC().Format(time.RFC3339), word)
+			note := fmt.Sprintf("as of %s, the server was not heard %s, or an object could not be stored", since.UTC().Format(time.RFC3339), word)
 			h.all[i].Note = serving.WithNote(note, h.all[i].Note)
 		}
 	}

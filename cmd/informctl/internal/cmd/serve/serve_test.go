@@ -73,14 +73,14 @@ func TestScopesOfDifferentAges(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = db.Close() }()
-		as := "as of " + began.UTC().Format(time.RFC3339) + ", the server was not heard "
+		as, or := "as of "+began.UTC().Format(time.RFC3339)+", the server was not heard ", ", or an object could not be stored"
 		for _, test := range []struct {
 			at    store.Place
 			notes map[string]string
 		}{
-			{store.Place{}, map[string]string{"nodes": as + "since", "pods": ""}},
+			{store.Place{}, map[string]string{"nodes": as + "since" + or, "pods": ""}},
 			{store.Place{Time: began.Add(2 * time.Minute)}, map[string]string{"nodes": "", "pods": ""}},
-			{store.Place{Time: began.Add(30 * time.Minute)}, map[string]string{"nodes": as + "then", "pods": ""}},
+			{store.Place{Time: began.Add(30 * time.Minute)}, map[string]string{"nodes": as + "then" + or, "pods": ""}},
 		} {
 			held, err := (&options{at: test.at}).collections(t.Context(), db)
 			if err != nil {
