@@ -66,6 +66,47 @@ func TestMentions(t *testing.T) {
 	}
 }
 
+var (
+	testFunction = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
+	namedTest    = regexp.MustCompile(`\bTest[A-Z]\w*\*?`)
+)
+
+// TestNamedTests looks up every test that docs/reliability.md names; TestWarm* means all
+// that begin so.
+func TestNamedTests(t *testing.T) {
+	text, err := os.ReadFile("reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{} // also the beginnings of names, with * behind them
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range testFunction.FindAllSubmatch(source, -1) {
+			name := string(m[1])
+			there[name] = true
+			for end := range name {
+				there[name[:end]+"*"] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := namedTest.FindAllString(string(text), -1)
+	if len(named) < 80 {
+		t.Errorf("%d tests are found", len(named))
+	}
+	for _, name := range named {
+		if !there[name] {
+			t.Errorf("docs/reliability.md names %s, which does not exist", name)
+		}
+	}
+}
+
 func hasPackage(known map[string]bool, pkg string) bool {
 	for name := range known {
 		if strings.HasPrefix(name, pkg+".") {
