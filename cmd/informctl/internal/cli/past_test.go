@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -264,6 +265,42 @@ func TestRestoreOfSeveralScopes(t *testing.T) {
 				t.Errorf("%+v, want %d, %s", got, tt.code, tt.want)
 			}
 		})
+	}
+}
+
+// TestRestoreAfterClockWentBack checks that of two deletions the later one in the log
+// counts, also where the clock was set back between them.
+func TestRestoreAfterClockWentBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	open := func() *bolt.DB {
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db
+	}
+	db := open()
+	deletion := func(rv string) store.Batch {
+		return store.Batch{RV: rv, Changes: []store.Change{{Key: "a/one", RV: rv}}}
+	}
+	writeLog(t, db, "pods", "Pod", []runtime.Object{pod("a", "one", "web")}, deletion("11"))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := pod("a", "one", "db")
+	again.UID, again.ResourceVersion = "another", "12"
+	synctest.Test(t, func(t *testing.T) { // in which it is the year 2000
+		db := open()
+		s := openScope(t, db, store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")})
+		apply(t, s, store.Batch{RV: "12", Changes: []store.Change{{Object: again}}})
+		apply(t, s, deletion("13"))
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	got := sayAt(t.Context(), time.Now(), "restore", "pods", "one", "--db", path)
+	if got.Code != 0 || !strings.Contains(got.Out, "\n    app: db\n") {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -48,12 +48,17 @@ func (o *options) deleted(ctx context.Context, chosen *selection.Chosen) (state,
 		if err != nil {
 			return state{}, err
 		}
+		// The order of a log counts, and not its times: a clock may have been set back.
+		latest := map[string]turn{}
 		for _, t := range turns {
 			if t.event.New == nil && !slices.ContainsFunc(chosen.Items, t.isSame) {
-				items = append(items, t.Item)
-				if last.event.Old == nil || t.isBetter(last) {
-					last = t
-				}
+				latest[t.event.Key] = t
+			}
+		}
+		for _, t := range latest {
+			items = append(items, t.Item)
+			if last.event.Old == nil || t.isBetter(last) {
+				last = t
 			}
 		}
 	}
