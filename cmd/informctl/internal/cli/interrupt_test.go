@@ -82,16 +82,19 @@ func TestInterruptedAtOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	in, waits := io.Pipe() // nothing comes
+	defer func() { _ = waits.Close() }()
 	for _, args := range [][]string{
 		{"snapshot", path + ".out", "--db", path},
 		{"compact", "--db", path},
 		{"verify", "--db", path},
 		{"export", "--db", path},
 		{"import", exported, "--db", path + ".out"},
+		{"import", "-", "--db", path + ".out"},
 		{"diff", path, path},
 	} {
 		var errOut bytes.Buffer
-		code := cli.MainAt(ctx, genericiooptions.IOStreams{Out: io.Discard, ErrOut: &errOut}, args, now)
+		code := cli.MainAt(ctx, genericiooptions.IOStreams{In: in, Out: io.Discard, ErrOut: &errOut}, args, now)
 		if code == 0 || !strings.Contains(errOut.String(), "interrupted, nothing was changed\n") {
 			t.Errorf("%s: exit code %d, %q", args[0], code, errOut.String())
 		}

@@ -77,6 +77,8 @@ func runImport(ctx context.Context, e cmdutil.Env, file source.FileFlags, from s
 	if err := file.MakeDir(); err != nil {
 		return err
 	}
+	lines := interruptible(ctx, in)
+	defer func() { _ = lines.Close() }()
 	objects, unknown := 0, 0
 	err = source.NewFile(file.Path, func(temporary string) error {
 		db, err := source.OpenToWrite(temporary, file.Keys)
@@ -85,7 +87,7 @@ func runImport(ctx context.Context, e cmdutil.Env, file source.FileFlags, from s
 		}
 		i := &importer{env: e, ctx: ctx, db: db, dir: filepath.Dir(temporary), meter: e.NewMeter("importing", "objects", 0)}
 		defer i.meter.Stop()
-		err = i.read(in, from)
+		err = i.read(lines, from)
 		objects, unknown = i.objects, i.unknown
 		return errors.Join(err, db.Close())
 	})
@@ -97,6 +99,18 @@ func runImport(ctx context.Context, e cmdutil.Env, file source.FileFlags, from s
 	}
 	e.Note("%s: %d objects", file.Path, objects)
 	return nil
+}
+
+// interruptible returns a reader of in that ends with ctx, also while in has nothing. A
+// read of in may outlive it. The caller must close it.
+func interruptible(ctx context.Context, in io.Reader) *io.PipeReader {
+	r, w := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(w, in)
+		_ = w.CloseWithError(err)
+	}()
+	return r
 }
 
 // importer reads the lines of an export into a new file.
@@ -128,6 +142,9 @@ func (i *importer) read(in io.Reader, name string) error {
 		if errors.Is(err, errLongLine) {
 			return fmt.Errorf("%s, line %d: %w", name, number, err)
 		}
+		if i.ctx.Err() != nil {
+			return cmdutil.ErrInterrupted
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			if file := (*fs.PathError)(nil); errors.As(err, &file) {
 				err = file.Err // the PathError also names the file
@@ -135,9 +152,6 @@ func (i *importer) read(in io.Reader, name string) error {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
 		ended := err != nil
-		if i.ctx.Err() != nil {
-			return cmdutil.ErrInterrupted
-		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			if err := i.line(line); err != nil {
 				return fmt.Errorf("%s, line %d: %w", name, number, err)
