@@ -87,7 +87,8 @@ informctl kubeconfig prints.
 With --postgres the file follows what informctl publish has published in a database, and
 no server is asked.
 An interrupt, SIGTERM or SIGHUP writes what waits and ends with 0. Secrets are stored with a key only.
-Other processes of the user may ask it meanwhile, as informctl status does.`),
+Other processes of the user may ask it, as informctl status does, once it has reached
+its server.`),
 		Example: `  informctl run --all --exclude events,leases.coordination.k8s.io
   informctl run pods deployments.apps --db informers.db --index label:app
   informctl run pods -n default --once
