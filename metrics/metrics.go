@@ -50,7 +50,7 @@ func describe(name, help string, labels []string) *prometheus.Desc {
 }
 
 var (
-	informers = describe("informers", "Informers that were made and have not ended.", nil)
+	informers = describe("informers", "Informers that were started and have not ended.", nil)
 
 	objects    = describe("objects", "Objects that readers of the informer see.", ofScope)
 	rejected   = describe("rejected_objects", "Objects whose newest state cannot be stored.", ofScope)
@@ -130,10 +130,14 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
+// notStarted is Status.Behind of an informer whose Run was not called, as in a standby.
+const notStarted = "not started"
+
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	all := c.f.Status()
-	ch <- gauge(informers, float64(len(all)))
+	begun := slices.DeleteFunc(slices.Clone(all), func(s informer.Status) bool { return s.Behind == notStarted })
+	ch <- gauge(informers, float64(len(begun)))
 	byScope, byFile := map[string]informer.Status{}, map[string]informer.Status{}
 	for _, s := range all {
 		if s.Scope.ID == "" && s.Memory == "" {

@@ -169,7 +169,8 @@ func TestMetricsOfSeveral(t *testing.T) {
 	other.Scope.ID, other.Scope.Resource = "5678", "nodes"
 	guessed := informer.Status{Scope: informer.ScopeStatus{Resource: "configmaps"}}
 	unnamed := informer.Status{Memory: "its client does not use the config of NewFactory"}
-	got := samples(t, statuses{twin, everything(), twin, other, {}, guessed, unnamed})
+	standby := informer.Status{Behind: "not started"} // it is not counted
+	got := samples(t, statuses{twin, everything(), twin, other, {}, guessed, unnamed, standby})
 	for line, n := range map[string]int{
 		"informctl_informers 7": 1,
 		`informctl_persisted{namespace="",resource="",scope=""} 0`: 1,

@@ -35,8 +35,8 @@ func (o *options) serve(ctx context.Context, fs *followers) {
 // observed is what a cluster asks a process about: nil until the server was reached.
 type observed = atomic.Pointer[followers]
 
-// beforeServer is what metrics tell before the server was reached: an informer that has not
-// found its scope, so that the alert for a missing catch-up sees the process.
+// beforeServer is what metrics tell before the server was reached: an informer that has
+// not found its scope, so that the alert for a missing catch-up sees the process.
 type beforeServer struct{}
 
 // Status returns the status of that informer.

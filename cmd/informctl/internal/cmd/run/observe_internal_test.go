@@ -42,7 +42,7 @@ func TestReady(t *testing.T) {
 func TestProbesBeforeServer(t *testing.T) {
 	mux := http.NewServeMux()
 	answersOf(&observed{}).Register(mux)
-	informers := "# HELP informctl_informers Informers that were made and have not ended.\n# TYPE informctl_informers gauge\ninformctl_informers 1\n"
+	informers := "# HELP informctl_informers Informers that were started and have not ended.\n# TYPE informctl_informers gauge\ninformctl_informers 1\n"
 	for path, want := range map[string]string{"/healthz": "200 ok\n", "/readyz": "503 the server has not been reached yet\n", "/metrics": "200 " + informers} {
 		w := httptest.NewRecorder()
 		get(t, w, mux, path)
