@@ -64,6 +64,7 @@ func TestFindings(t *testing.T) {
 		"M6 a scope that is dropped":                     testDrop,
 		"M7 options of the tables":                       testTableOptions,
 		"M11 deletions without order":                    testNoOrder,
+		"a deletion that was dropped":                    testDropped,
 		"M13 another object with the same bytes":         testSameBytes,
 		"a server that vanishes without a reset":         testVanished,
 		"cuts while an outcome is looked up":             testCutLookUp,
@@ -786,7 +787,7 @@ func testWhose(sc *scene) {
 	if err != nil || there {
 		sc.Errorf("a row of another transaction is taken for its own: %v", err)
 	}
-	if err := sc.w.append(sc.Context(), nil, 20); !errors.Is(err, errMoved) {
+	if err := sc.w.append(sc.Context(), nil, 20, ""); !errors.Is(err, errMoved) {
 		sc.Errorf("a commit after it: %v", err)
 	}
 }
@@ -821,7 +822,7 @@ func testTriedAgain(sc *scene) {
 func testVersion(sc *scene) {
 	sc.list(10, object("a", 1))
 	sc.exec("UPDATE informctl.version SET version = 2")
-	if err := sc.w.append(sc.Context(), nil, 20); !errors.Is(err, ErrSchema) {
+	if err := sc.w.append(sc.Context(), nil, 20, ""); !errors.Is(err, ErrSchema) {
 		sc.Errorf("a commit: %v", err)
 	}
 	if _, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
@@ -876,7 +877,7 @@ func testDrop(sc *scene) {
 	if _, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
 		sc.Errorf("a list: %v", err)
 	}
-	if err := sc.w.append(sc.Context(), nil, 20); !errors.Is(err, errFenced) {
+	if err := sc.w.append(sc.Context(), nil, 20, ""); !errors.Is(err, errFenced) {
 		sc.Errorf("a commit: %v", err)
 	}
 }
@@ -890,24 +891,82 @@ func testTableOptions(sc *scene) {
 
 func testNoOrder(sc *scene) {
 	sc.list(10, object("a", 1))
-	var err error
+	var failed error
+	sc.s.cancel = func(err error) { failed = err }
 	for i := range maxDisorder {
-		if err = sc.s.Push(sc.Context(), cache.Deleted, object("a", 1), ""); i < maxDisorder-1 {
-			if err != nil {
-				sc.Fatal(err)
-			}
+		sc.drop(object("a", 1), "")
+		if i < maxDisorder-1 {
 			sc.list(int64(20+i), object("a", 1))
 		}
 	}
-	if !errors.Is(err, errNoOrder) {
-		sc.Errorf("deletions with the resource version of the state before: %v", err)
+	if !errors.Is(failed, errNoOrder) {
+		sc.Errorf("deletions with the resource version of the state before: %v", failed)
 	}
 	sc.w, sc.s = sc.publisher("second")
+	if cp := sc.s.Checkpoint(); cp.RV != "" {
+		sc.Errorf("the next publisher begins at %s, without the last deletion", cp.RV)
+	}
 	sc.list(40, object("a", 30))
 	sc.mark(50)
-	if err := sc.s.Push(sc.Context(), cache.Deleted, object("a", 50), "50"); err != nil || sc.s.phase != unsure {
-		sc.Errorf("a deletion at the resource version of the mark before is taken: %v, phase %d", err, sc.s.phase)
+	sc.drop(object("a", 50), "50")
+	if sc.s.phase != unsure {
+		sc.Errorf("a deletion at the resource version of the mark before is taken: phase %d", sc.s.phase)
 	}
+}
+
+// drop pushes a deletion that has no place in the order, and commits.
+func (sc *scene) drop(obj *corev1.ConfigMap, rv string) {
+	sc.Helper()
+	err := sc.s.Push(sc.Context(), cache.Deleted, obj, rv)
+	if err == nil {
+		err = sc.s.commit(sc.Context())
+	}
+	if err != nil {
+		sc.Fatal(err)
+	}
+}
+
+func testDropped(sc *scene) {
+	defer func(d time.Duration) { firstWait = d }(firstWait)
+	firstWait = time.Millisecond
+	f := &faults{}
+	sc.w.db = newModelDB(sc.Context(), sc, sc.dsn, sc.db.opts.Schema, f)
+	defer func() { _ = sc.w.db.Close() }()
+	sc.list(10, object("a", 1), object("b", 2))
+	lw := sc.follower(FollowOptions{})
+	isKnown := func(when string, want bool) {
+		sc.Helper()
+		if _, _, err := sc.listed(lw, metav1.ListOptions{}); apierrors.IsServiceUnavailable(err) != want {
+			sc.Errorf("%s, a list is answered with %v", when, err)
+		}
+		if _, s := sc.publisher("first"); (s.Checkpoint().RV == "") != want {
+			sc.Errorf("%s, another publisher begins at %q", when, s.Checkpoint().RV)
+		}
+		sc.exec("UPDATE informctl.scope SET epoch = $1", sc.w.epoch) // it has not been
+	}
+	isKnown("before a deletion was dropped", false)
+	wasKnown := false
+	sc.s.relist = func(string) { wasKnown = one[bool](sc, "SELECT problem <> '' FROM informctl.scope") }
+	if err := sc.s.Push(sc.Context(), cache.Added, object("c", 12), "12"); err != nil {
+		sc.Fatal(err)
+	}
+	sc.drop(object("a", 1), "")
+	if !wasKnown {
+		sc.Error("the list is asked for before the database knows that it is needed")
+	}
+	isKnown("when a deletion was dropped", true)
+	if n := one[int](sc, "SELECT count(*) FROM informctl.object"); n != 3 {
+		sc.Errorf("%d objects, want those that were pushed before it, too", n)
+	}
+	// The first statement of the list is cut.
+	f.left.Store(2)
+	l := sc.begin(object("b", 2), object("c", 12))
+	isKnown("while a list is in progress", true)
+	if err := l.Finish(sc.Context(), "20"); err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+	isKnown("after the list", false)
 }
 
 func testVanished(sc *scene) {
@@ -960,7 +1019,7 @@ func testCutLookUp(sc *scene) {
 			}
 			f.onCut.Store(&again)
 			f.left.Store(3) // BEGIN, the statements, COMMIT
-			if err := sc.w.append(sc.Context(), nil, sc.w.end.rv+1); err != nil {
+			if err := sc.w.append(sc.Context(), nil, sc.w.end.rv+1, ""); err != nil {
 				sc.Fatalf("a commit that is cut, as are %d look-ups at write %d, sent: %v: %v", cuts-1, n+1, sends, err)
 			}
 			f.left.Store(-1)

@@ -46,7 +46,7 @@ func (w *writer) newRelist(ctx context.Context, s *sink, reason string) (*relist
 		headers: map[string]header{}, seen: map[string]header{}, staged: map[string]bool{}, part: map[string]*row{},
 	}
 	// Parts of an earlier list whose outcome is not known are in before this, or never.
-	if err := w.raiseEpoch(ctx); err != nil {
+	if err := l.again(ctx, func() error { return w.raiseEpoch(ctx) }); err != nil {
 		return nil, err
 	}
 	// Another publisher may have taken over and listed meanwhile: what it has written

@@ -71,6 +71,7 @@ type sink struct {
 	caught     bool
 	busy       bool // a commit is in progress
 	disorder   int
+	doubtful   bool      // an event was dropped, and the database does not say so yet
 	last       int64     // resource version of the last event, bookmark or list
 	heard      time.Time // when the API server told something last
 	since      time.Time // when the commit in progress began
@@ -89,6 +90,9 @@ func newSink(w *writer, kind schema.GroupVersionKind, interval time.Duration) *s
 func (s *sink) Checkpoint() store.Checkpoint {
 	if !s.w.complete || s.w.end.seq == 0 {
 		return store.Checkpoint{Reason: "the database has no whole list"}
+	}
+	if s.w.failed {
+		return store.Checkpoint{Reason: "the scope could not be published"}
 	}
 	return store.Checkpoint{RV: strconv.FormatInt(s.w.end.rv, 10), Time: time.Now()}
 }
@@ -113,7 +117,8 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	defer s.mu.Unlock()
 	s.heard = time.Now()
 	if rv == "" {
-		return s.doubt()
+		s.doubt()
+		return nil
 	}
 	upTo, err := parseRV(rv)
 	if err != nil {
@@ -131,7 +136,8 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	// An event of an ordered server is above all before it. Some aggregated APIs send a
 	// deletion with the resource version of the state before.
 	if upTo <= s.last {
-		return s.doubt()
+		s.doubt()
+		return nil
 	}
 	if k == deleted {
 		s.disorder = 0
@@ -162,18 +168,28 @@ func nameOf(obj runtime.Object) string {
 	return ""
 }
 
-// doubt is called for an event whose place is not known.
-func (s *sink) doubt() error {
+// doubt is called for an event whose place is not known. The event is dropped, and no
+// later watch tells it again. So the database has to say that a list is needed, before
+// anything else is done: this publisher may not live until the list has ended.
+func (s *sink) doubt() {
 	if s.phase != watching {
-		return nil
+		return
 	}
-	if s.disorder++; s.disorder >= maxDisorder {
+	s.disorder++
+	s.phase, s.doubtful, s.urgent = unsure, true, true
+	s.wake()
+}
+
+// noPlace is the problem of a scope that has dropped an event.
+const noPlace = "an event has no place in the order of resource versions"
+
+// doubted lists after a doubt that the database knows of. s.mu is locked.
+func (s *sink) doubted() {
+	if s.disorder >= maxDisorder {
 		s.failLocked(errNoOrder)
-		return errNoOrder
+		return
 	}
-	s.phase = unsure
-	s.relist("an event has no place in the order of resource versions")
-	return nil
+	s.relist(noPlace)
 }
 
 // Reject implements reflector.Sink. No object that an API server sends is refused, so
@@ -318,23 +334,30 @@ func (s *sink) commit(ctx context.Context) error {
 		return nil
 	}
 	rows, rv := s.rows, max(s.rv, s.w.end.rv)
-	s.rows, s.size, s.rv, s.urgent, s.busy, s.since = nil, 0, 0, false, true, time.Now()
+	problem := ""
+	if s.doubtful {
+		problem = noPlace
+	}
+	s.rows, s.size, s.rv, s.urgent, s.doubtful, s.busy, s.since = nil, 0, 0, false, false, true, time.Now()
 	s.w.caught = s.caught
 	s.changed.Broadcast()
 	s.mu.Unlock()
-	err := s.w.append(ctx, rows, rv)
+	err := s.w.append(ctx, rows, rv, problem)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy = false
-	if err != nil {
+	switch {
+	case err != nil:
 		s.failLocked(err)
+	case problem != "":
+		s.doubted()
 	}
 	s.changed.Broadcast()
 	return err
 }
 
 // takeMark returns the resource version of a mark without rows that is due, and makes the
-// sink busy until markWritten. The problem of a scope is cleared by a commit of its own.
+// sink busy until markWritten. None is of a scope with a problem, which waits for a list.
 func (s *sink) takeMark() (rv int64, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -50,7 +50,7 @@ type writer struct {
 	age      time.Duration // of the end, when this writer took over
 	complete bool
 	caught   bool // marks say so
-	failed   bool // the scope has a problem until the next commit
+	failed   bool // the scope has a problem until a list has ended
 
 	wrote func(id int64) // is called after each commit
 }
@@ -169,8 +169,10 @@ type commit struct {
 	queue  func(b *batch, tx int64) // tx is the number of the transaction's rows
 	end    anchor                   // without tx
 	bytes  int64
-	isLong bool // it has as many rows as a list has differences
+	isLong bool // it ends a list, and has as many rows as that has differences
 	checks int  // queries of queue whose one boolean column must be true
+	// problem is what the scope has from now on; "" does not change it.
+	problem string
 }
 
 // run commits. It tries again until the outcome is known: a transaction is committed if
@@ -211,7 +213,8 @@ func (w *writer) run(ctx context.Context, c commit) error {
 }
 
 func (w *writer) ended(c commit) {
-	w.end, w.bytes, w.failed = c.end, c.bytes, false
+	w.end, w.bytes = c.end, c.bytes
+	w.failed = c.problem != "" || w.failed && !c.isLong
 	w.wrote(w.id)
 }
 
@@ -233,8 +236,8 @@ func (w *writer) once(ctx context.Context, c commit) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	err = w.fenced(ctx, tx, c.checks, func(b *batch) {
 		c.queue(b, c.end.tx)
-		if w.failed {
-			b.Queue(w.db.sql("UPDATE informctl.scope SET problem = '' WHERE id = $1"), w.id)
+		if c.problem != "" || w.failed && c.isLong {
+			b.Queue(w.db.sql("UPDATE informctl.scope SET problem = $2 WHERE id = $1"), w.id, c.problem)
 		}
 	})
 	if err != nil {
@@ -297,8 +300,9 @@ func (w *writer) raiseEpoch(ctx context.Context) error {
 	return err
 }
 
-// append commits rows and a mark at rv, and applies the rows to the objects.
-func (w *writer) append(ctx context.Context, rows []row, rv int64) error {
+// append commits rows and a mark at rv, and applies the rows to the objects. The scope
+// has the problem from then on, if there is one.
+func (w *writer) append(ctx context.Context, rows []row, rv int64, problem string) error {
 	l := newLogRows(w.end.seq, w.bytes)
 	last := map[string]*row{}
 	for i := range rows {
@@ -306,7 +310,7 @@ func (w *writer) append(ctx context.Context, rows []row, rv int64) error {
 		last[string(rows[i].key)] = &rows[i]
 	}
 	l.mark(rv, w.caught)
-	return w.run(ctx, commit{end: anchor{seq: l.seq, rv: rv}, bytes: l.bytes, queue: func(b *batch, tx int64) {
+	return w.run(ctx, commit{end: anchor{seq: l.seq, rv: rv}, bytes: l.bytes, problem: problem, queue: func(b *batch, tx int64) {
 		var upserts objectRows
 		var deletes [][]byte
 		for _, r := range last {
