@@ -65,6 +65,7 @@ func TestFindings(t *testing.T) {
 		"M7 options of the tables":                       testTableOptions,
 		"M11 deletions without order":                    testNoOrder,
 		"a deletion that was dropped":                    testDropped,
+		"objects that expire together":                   testExpired,
 		"M13 another object with the same bytes":         testSameBytes,
 		"a server that vanishes without a reset":         testVanished,
 		"cuts while an outcome is looked up":             testCutLookUp,
@@ -923,6 +924,39 @@ func (sc *scene) drop(obj *corev1.ConfigMap, rv string) {
 	}
 	if err != nil {
 		sc.Fatal(err)
+	}
+}
+
+func testExpired(sc *scene) {
+	defer func(d time.Duration) { settleTime = d }(settleTime)
+	settleTime = 500 * time.Millisecond
+	sc.list(10, object("a", 1), object("b", 2), object("c", 3), object("d", 4))
+	sc.s.relist = func(reason string) { sc.Errorf("a list: %s", reason) }
+	ctx, cancel := context.WithCancelCause(sc.Context())
+	var done sync.WaitGroup
+	done.Go(func() { sc.s.run(ctx) })
+	for _, name := range []string{"a", "b", "c"} {
+		if err := sc.s.Push(sc.Context(), cache.Deleted, object(name, 20), "20"); err != nil {
+			sc.Fatal(err)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	for range 1000 {
+		if one[int](sc, "SELECT count(*) FROM informctl.object") == 1 {
+			break
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	cancel(context.Canceled)
+	done.Wait()
+	got := one[[]string](sc, "SELECT array_agg(kind || coalesce(name, '') || '@' || rv ORDER BY seq) FROM informctl.change WHERE seq > 1")
+	if diff := cmp.Diff([]string{"Da@20", "Db@20", "Dc@20", "B@20"}, got); diff != "" {
+		sc.Errorf("the log (-want +got):\n%s", diff)
+	}
+	sc.w, sc.s = sc.publisher("second")
+	sc.drop(object("d", 20), "20")
+	if sc.s.phase != unsure {
+		sc.Error("a deletion is taken at a resource version that a mark has said to be complete")
 	}
 }
 

@@ -133,9 +133,10 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	case unsure:
 		return nil
 	}
-	// An event of an ordered server is above all before it. Some aggregated APIs send a
-	// deletion with the resource version of the state before.
-	if upTo <= s.last {
+	// An event of an ordered server is above all before it, or one of several objects
+	// that expire together: their deletions have one resource version. Some aggregated
+	// APIs send a deletion with the resource version of the state before.
+	if upTo <= s.last && (k != deleted || upTo < s.last || !s.endsDeleted()) {
 		s.doubt()
 		return nil
 	}
@@ -146,6 +147,10 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	s.wake()
 	return nil
 }
+
+// endsDeleted reports whether the last event is a deletion that is not committed yet.
+// s.mu is locked.
+func (s *sink) endsDeleted() bool { return len(s.rows) > 0 && s.rows[len(s.rows)-1].kind == deleted }
 
 // row returns the row of an object. The error is errNoOrder, or a *store.ObjectError.
 func (s *sink) row(k kind, obj runtime.Object) (row, error) {
@@ -308,9 +313,33 @@ func (s *sink) run(ctx context.Context) {
 				return
 			}
 		}
+		s.settle(ctx)
 		last = time.Now()
 		if err := s.commit(ctx); err != nil {
 			s.fail(err)
+			return
+		}
+	}
+}
+
+// settleTime is how long a deletion waits for others with its resource version. No mark
+// may come between them.
+var settleTime = 10 * time.Millisecond
+
+// settle waits until no more deletions follow a deletion at the end, for ten times
+// settleTime at most.
+func (s *sink) settle(ctx context.Context) {
+	for range 10 {
+		s.mu.Lock()
+		n, waits := len(s.rows), s.endsDeleted() && !s.urgent
+		s.mu.Unlock()
+		if !waits || !pause(ctx, settleTime) {
+			return
+		}
+		s.mu.Lock()
+		isQuiet := len(s.rows) == n
+		s.mu.Unlock()
+		if isQuiet {
 			return
 		}
 	}
