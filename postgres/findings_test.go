@@ -489,8 +489,24 @@ func testStale(sc *scene) {
 		}
 	}
 	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp(), silent = '{}'")
+	// One that is open is ended.
+	w, err := sc.follower(FollowOptions{MaxStale: time.Second}).WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "10"})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp() - interval '1 hour'")
+	select {
+	case e := <-w.ResultChan():
+		if e.Type != watch.Error || !apierrors.IsServiceUnavailable(apierrors.FromObject(e.Object)) {
+			sc.Errorf("an open watch is sent %v, want a 503", e)
+		}
+	case <-time.After(20 * time.Second):
+		sc.Error("an open watch is not told that the publisher was heard of an hour ago")
+	}
+	w.Stop()
+	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp()")
 	// A watch from what the database does not have yet waits.
-	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "15", AllowWatchBookmarks: true})
+	w, err = lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "15", AllowWatchBookmarks: true})
 	if err != nil {
 		sc.Fatal(err)
 	}

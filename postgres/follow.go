@@ -27,9 +27,11 @@ type FollowOptions struct {
 	// refused with a 504, because a list would go back in time. An informer with a file
 	// needs it: ListerWatcher remembers only what it has delivered. May be nil.
 	Held func() string
-	// MaxStale is how long the publisher may have heard nothing of the API server before
-	// requests are refused with a 503. 0 means 3 minutes: an API server sends bookmarks
-	// about each minute.
+	// MaxStale is how old the lease of the publisher may be, and the last mark of a scope
+	// that it does not publish any more. Later, requests are refused with a 503, and open
+	// watches are ended with one. 0 means 3 minutes. So they are, whatever MaxStale is,
+	// while the publisher says that the API server tells it nothing of the scope: after
+	// 150 s, or 25 minutes for a server without bookmarks.
 	MaxStale time.Duration
 	// Upstream is the API server, for Direct. May be nil.
 	Upstream cache.ListerWatcher
@@ -103,8 +105,12 @@ type state struct {
 	id    int64
 	above int64
 	last  anchor
-	place anchor // the mark before a watch; zero if there is none
-	known bool   // the log has the row that was delivered with that resource version
+	// The publisher had caught up at the last row, which is of lastAt, by the clock of
+	// now.
+	caught      bool
+	lastAt, now time.Time
+	place       anchor // the mark before a watch; zero if there is none
+	known       bool   // the log has the row that was delivered with that resource version
 	// newest is the last change up to that resource version, zero if the log has none;
 	// not read if the row is known. oldest is the resource version that the log begins
 	// at.
@@ -200,6 +206,15 @@ func (l *ListerWatcher) known(rv int64) receipt {
 // read reads the state, and the place of a watch from rv; 0 if there is none. known is
 // the row that was delivered with rv. The error has a status.
 func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state, error) {
+	s, err := l.fresh(ctx, rv, known)
+	if err != nil {
+		return s, err
+	}
+	return s, l.checkHeld(s)
+}
+
+// fresh is read if the database may be behind what the informer has.
+func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (state, error) {
 	outer := ctx
 	// Not WithTimeout: a context may have an earlier deadline at which it does not end,
 	// as that of a reflector's probe, and WithTimeout relies on it.
@@ -207,10 +222,9 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 	defer cancel()
 	defer time.AfterFunc(deadline, cancel).Stop()
 	var s state
-	var complete, caught, silent, isForeign bool
+	var complete, silent, isForeign bool
 	var age, markAge float64
 	var problem string
-	var now time.Time
 	var at *time.Time
 	var key []byte
 	var v int
@@ -233,7 +247,7 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 			ON $2 = 0 OR $3 <> 0 AND NOT k.there
 		WHERE `+where+` LIMIT 2`), id, rv, known.seq, known.tx)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.last.seq, &s.last.rv, &s.last.tx, &caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &now, &problem, &isForeign, &markAge, &s.newest.rv, &key, &s.oldest}, func() error { return nil })
+		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.last.seq, &s.last.rv, &s.last.tx, &s.caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &s.now, &problem, &isForeign, &markAge, &s.newest.rv, &key, &s.oldest}, func() error { return nil })
 	}
 	switch {
 	case err != nil:
@@ -251,10 +265,10 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 	case isForeign && markAge > l.opts.MaxStale.Seconds():
 		return s, apierrors.NewServiceUnavailable("nobody publishes " + l.scope.Resource + " any more")
 	case silent || age > l.opts.MaxStale.Seconds():
-		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("the publisher of %s has not heard of the API server for longer than %s", l.scope.Resource, l.opts.MaxStale))
+		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("the API server tells the publisher of %s nothing, or there was no publisher for %s", l.scope.Resource, l.opts.MaxStale))
 	}
-	s.newest.key = string(key)
-	return s, l.checkHeld(s, caught, *at, now)
+	s.newest.key, s.lastAt = string(key), *at
+	return s, nil
 }
 
 func (l *ListerWatcher) anyCluster() (where, value string) {
@@ -270,7 +284,7 @@ var rewoundAfter = 30 * time.Second
 // checkHeld refuses requests while the database is behind what the informer has. A
 // publisher that has caught up with the API server and still is behind proves that the
 // server went back, too.
-func (l *ListerWatcher) checkHeld(s state, caught bool, at, now time.Time) error {
+func (l *ListerWatcher) checkHeld(s state) error {
 	var stored int64
 	if l.opts.Held != nil {
 		stored, _ = strconv.ParseInt(l.opts.Held(), 10, 64)
@@ -286,10 +300,10 @@ func (l *ListerWatcher) checkHeld(s state, caught bool, at, now time.Time) error
 		return nil
 	}
 	if l.refused.IsZero() {
-		l.refused, l.behind = now, s.last
+		l.refused, l.behind = s.now, s.last
 	}
 	// The row that was there may be of another clock, before a failover.
-	if caught && s.last != l.behind && at.After(l.refused.Add(rewoundAfter)) {
+	if s.caught && s.last != l.behind && s.lastAt.After(l.refused.Add(rewoundAfter)) {
 		l.forgiven, l.high, l.refused = held, 0, time.Time{}
 		return nil
 	}

@@ -27,7 +27,8 @@ var pageRows, pageBytes = 500, 8 << 20
 var lagPatience = 10 * time.Second
 
 // WatchWithContext implements cache.WatcherWithContext. A watch from a resource version
-// that the database does not have yet is accepted, and silent until it has.
+// that the database does not have yet is accepted, and silent until it has, unless the
+// informer is known to have it: then it is refused with a 504.
 func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	direct, switched := l.source()
 	if direct {
@@ -182,6 +183,8 @@ func (w *watcher) follow(ctx context.Context, switched <-chan struct{}) error {
 			return err
 		}
 	}
+	check := time.NewTicker(w.l.opts.MaxStale / 3)
+	defer check.Stop()
 	for !isOver(ctx) {
 		n, err := w.readRows(ctx)
 		if err != nil {
@@ -202,6 +205,11 @@ func (w *watcher) follow(ctx context.Context, switched <-chan struct{}) error {
 		case <-switched:
 			return nil
 		case <-w.waiter.wake:
+		case <-check.C:
+			// A feed that is not written any more has no rows that say so.
+			if _, err := w.l.fresh(ctx, 0, anchor{}); err != nil {
+				return err
+			}
 		}
 		w.l.db.hub.read(w.waiter, anchor{})
 	}
