@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -51,10 +52,13 @@ func isOfServer(err error) bool {
 }
 
 // IsUnreachable reports whether an error of Open says that the database did not answer,
-// or is starting or ending, so that it is worth another try.
+// is starting or ending, or has too many connections, so that it is worth another try.
 func IsUnreachable(err error) bool {
-	if isOfServer(err) {
+	if isOfServer(err) || strings.HasPrefix(codeOf(err), "53") {
 		return true
+	}
+	if certificate := (*tls.CertificateVerificationError)(nil); errors.As(err, &certificate) {
+		return false
 	}
 	var connect *pgconn.ConnectError
 	var network *net.OpError

@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -832,6 +835,28 @@ func testTriedAgain(sc *scene) {
 		err := fmt.Errorf("commit: %w", &pgconn.PgError{Code: code})
 		if got := [2]bool{isRefused(err), isOfServer(err)}; got != want {
 			sc.Errorf("%s: refused, of the server: %v, want %v", code, got, want)
+		}
+	}
+}
+
+// TestIsUnreachable checks which errors of Open are worth another try.
+func TestIsUnreachable(t *testing.T) {
+	for what, err := range map[string]error{
+		"it starts":            &pgconn.PgError{Code: "57P03"},
+		"too many connections": &pgconn.PgError{Code: "53300"},
+		"a cut":                io.ErrUnexpectedEOF,
+	} {
+		if !IsUnreachable(fmt.Errorf("open: %w", err)) {
+			t.Errorf("%s is final", what)
+		}
+	}
+	for what, err := range map[string]error{
+		"a password":    &pgconn.PgError{Code: "28P01"},
+		"a certificate": &net.OpError{Op: "remote error", Err: &tls.CertificateVerificationError{Err: errors.New("unknown authority")}},
+		"the tables":    ErrSchema,
+	} {
+		if IsUnreachable(fmt.Errorf("open: %w", err)) {
+			t.Errorf("%s is tried again", what)
 		}
 	}
 }
