@@ -355,8 +355,28 @@ func testDeadTransaction(sc *scene) {
 	if err != nil {
 		sc.Fatal(err)
 	}
+	// A session of another database of the server has the same name.
+	name := pgtest.Schema()
+	sc.exec("CREATE DATABASE " + name)
+	cfg := conn.Config().Copy()
+	cfg.Database = name
+	other, err := pgx.ConnectConfig(sc.Context(), cfg)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = other.Close(context.WithoutCancel(sc.Context())) }()
+	otherTx, err := other.Begin(sc.Context())
+	if err == nil {
+		_, err = otherTx.Exec(sc.Context(), "SELECT set_config('application_name', $1, true)", sc.w.session())
+	}
+	if err != nil {
+		sc.Fatal(err)
+	}
 	began := time.Now()
 	sc.publisher("second")
+	if _, err := otherTx.Exec(sc.Context(), "SELECT 1"); err != nil {
+		sc.Errorf("the session of another database was ended: %v", err)
+	}
 	if d := time.Since(began); d > 24*time.Second {
 		sc.Errorf("a publisher that was cut off in a transaction kept the other away for %s", d)
 	}

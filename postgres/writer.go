@@ -93,7 +93,7 @@ func (w *writer) locked(ctx context.Context, do func(pgx.Tx) error) error {
 		}
 		// Only sessions of the same role can be ended, and only these can hold the lock.
 		if _, err := w.db.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE starts_with(application_name, $1) AND usename = current_user AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - interval '1 second'`,
+			WHERE starts_with(application_name, $1) AND usename = current_user AND datname = current_database() AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - interval '1 second'`,
 			w.sessions()); err != nil {
 			return fmt.Errorf("end the session of the publisher before: %w", err)
 		}
