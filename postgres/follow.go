@@ -110,7 +110,8 @@ type state struct {
 	caught      bool
 	lastAt, now time.Time
 	place       anchor // the mark before a watch; zero if there is none
-	known       bool   // the log has the row that was delivered with that resource version
+	// The log has the row that was delivered with that resource version.
+	known bool
 	// newest is the last change up to that resource version, zero if the log has none;
 	// not read if the row is known. oldest is the resource version that the log begins
 	// at.
