@@ -54,7 +54,8 @@ type Options struct {
 	// so that nothing is worked on that could be unknown after a crash. That takes a
 	// commit, some ten milliseconds, for the keys of a commit together. If that cannot be
 	// written, as on a full disk, Get logs an error after 30 seconds and goes on, and
-	// until it can, each further Get waits for 100 milliseconds.
+	// until it can, each further Get waits for 100 milliseconds, and every ten seconds
+	// one for a second.
 	CommitFirst bool
 }
 
@@ -64,8 +65,11 @@ const (
 	commitEvery = time.Second
 	// closePatience is how long Close waits for the last write, and CommitFirst for one.
 	closePatience = 30 * time.Second
-	// failedPatience is how long CommitFirst waits after it has waited in vain.
+	// failedPatience is how long CommitFirst waits after it has waited in vain. A commit
+	// of a slow disk takes longer: after each retryInterval it waits for retryPatience.
 	failedPatience = 100 * time.Millisecond
+	retryInterval  = 10 * time.Second
+	retryPatience  = time.Second
 )
 
 // Open's errors.
@@ -106,8 +110,9 @@ type Consumer struct {
 	invalid string    // why no place is valid
 	damaged bool      // values of the ledger could not be read
 	reset   bool      // what is shared is to be forgotten, too
-	// unwritten is set while CommitFirst waits in vain
-	unwritten bool
+	// unwritten is when CommitFirst last waited in vain, for more than failedPatience;
+	// zero if it does not.
+	unwritten time.Time
 	frozen    bool              // places do not move: see freezeLocked
 	losses    uint64            // of the ledger, when it was last written whole
 	whole     bool              // the next commit writes it whole

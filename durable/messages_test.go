@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -206,6 +207,70 @@ func (s stuckHandler) Opened(feed resume.Feed) { s.Handler.Opened(stuckFeed{feed
 type stuckFeed struct {
 	resume.Feed
 	isStuck *atomic.Bool
+}
+
+// slowHandler is a stuckHandler whose informer writes slowly when it is not stuck.
+type slowHandler struct {
+	resume.Handler
+	isStuck *atomic.Bool
+	flushed *atomic.Int64 // how often something was written
+}
+
+func (s slowHandler) Opened(feed resume.Feed) {
+	s.Handler.Opened(slowFeed{stuckFeed{feed, s.isStuck}, s.flushed})
+}
+
+type slowFeed struct {
+	stuckFeed
+	flushed *atomic.Int64
+}
+
+func (s slowFeed) Flush(ctx context.Context) error {
+	slow := time.NewTimer(200 * time.Millisecond)
+	defer slow.Stop()
+	select {
+	case <-slow.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := s.stuckFeed.Flush(ctx); err != nil {
+		return err
+	}
+	s.flushed.Add(1)
+	return nil
+}
+
+// TestCommitFirstOfSlowDisk checks that keys wait for a disk that writes slowly also
+// after it has not written for a while.
+func TestCommitFirstOfSlowDisk(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var isStuck atomic.Bool
+		var flushed atomic.Int64
+		w.opts.CommitFirst = true
+		l := w.open()
+		if _, err := l.inf.AddEventHandler(slowHandler{l.consumer.Handler(enqueue{l}).(resume.Handler), &isStuck, &flushed}); err != nil {
+			t.Fatal(err)
+		}
+		l.run()
+		l.begin()
+		w.pass(time.Second)
+		isStuck.Store(true)
+		w.put("a", "owner-a")
+		w.pass(31 * time.Second)
+		l.want("when it has waited", "owner-a")
+		isStuck.Store(false)
+		for i := range 20 {
+			w.put("b", fmt.Sprintf("owner-%02d", i))
+			w.pass(time.Second)
+		}
+		before := flushed.Load()
+		w.put("c", "owner-c")
+		w.pass(time.Second)
+		if flushed.Load() == before {
+			t.Error("work has begun before what led to it was written")
+		}
+		l.end()
+	})
 }
 
 func (s stuckFeed) Flush(ctx context.Context) error {

@@ -129,7 +129,7 @@ type keyEntry struct {
 func (e *keyEntry) merge(left *keyEntry) {
 	e.stored, e.dirty = true, e.dirty || left.dirty
 	e.Failures, e.Last = left.Failures, left.Last
-	if e.Due.IsZero() || !left.Due.IsZero() && left.Due.Before(e.Due) {
+	if e.Due.IsZero() || !left.Due.IsZero() && left.fires.Before(e.fires) {
 		e.Due, e.Delay, e.fires = left.Due, left.Delay, left.fires
 	}
 	e.apart = e.dirty && !e.Due.IsZero()
@@ -300,8 +300,9 @@ func (q *queue[T]) recordLocked(item T, after time.Duration, priority *int) {
 	if !e.Due.IsZero() && !e.fires.After(now) { // it waits in the inner queue
 		e.dirty, e.Due, e.Delay = true, time.Time{}, 0
 	}
-	if due := now.Round(0).Add(after); e.Due.IsZero() || due.Before(e.Due) {
-		e.Due, e.Delay, e.fires = due, after, now.Add(after)
+	// As the inner queue does, whatever the clock was set to meanwhile.
+	if fires := now.Add(after); e.Due.IsZero() || fires.Before(e.fires) {
+		e.Due, e.Delay, e.fires = now.Round(0).Add(after), after, fires
 	}
 	// The inner Get may have returned it already. It returns none that is in work.
 	e.apart = e.apart || e.dirty && !e.inWork
@@ -468,9 +469,12 @@ func (q *queue[T]) countLocked(s *Status) {
 // would wait in vain.
 func (c *Consumer) commitFirst() {
 	c.mu.Lock()
-	patience := closePatience
-	if c.unwritten {
+	patience, isFirst := closePatience, c.unwritten.IsZero()
+	if !isFirst {
 		patience = failedPatience
+		if time.Since(c.unwritten) >= retryInterval {
+			patience = retryPatience
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -490,12 +494,17 @@ func (c *Consumer) commitFirst() {
 	if err == nil {
 		err = c.commit(ctx)
 	}
-	if err != nil && patience == closePatience {
+	if err != nil && isFirst {
 		c.log().Error(err, "Work begins before what led to it is written")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unwritten = err != nil
+	switch {
+	case err == nil:
+		c.unwritten = time.Time{}
+	case patience != failedPatience:
+		c.unwritten = time.Now()
+	}
 }
 
 // prioritizedQueue is a queue whose inner queue knows priorities.

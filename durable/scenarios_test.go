@@ -167,6 +167,27 @@ func (p panics) OnAdd(obj any, initial bool) {
 	p.enqueue.OnAdd(obj, initial)
 }
 
+// TestShortLived checks that a standby that is elected reconciles the owner of an object
+// that was created and deleted within one commit.
+func TestShortLived(t *testing.T) {
+	inBubble(t, func(w *world) {
+		elected := make(chan struct{})
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		l.want("at first", "owner-a")
+		l.end()
+		w.opts.Elected = elected
+		l = w.start(1).begin()
+		w.pass(time.Second)
+		w.put("x", "owner-x")
+		w.drop("x")
+		w.pass(time.Minute)
+		close(elected)
+		l.want("of what was there meanwhile", "owner-x")
+		l.end()
+	})
+}
+
 // TestTwoQueues checks that a second queue of a consumer panics.
 func TestTwoQueues(t *testing.T) {
 	inBubble(t, func(w *world) {

@@ -124,7 +124,7 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 	var doc document
 	if b != nil {
 		if err := doc.decode(b); err != nil {
-			return false, fmt.Errorf("what was shared cannot be read; delete it to begin anew: %w", err)
+			return false, unreadable(err)
 		}
 	}
 	// If the holder is this process, the answer to an earlier attempt was lost.
@@ -278,6 +278,10 @@ func (c *Consumer) publish(ctx context.Context) {
 	c.noteShared(ctx, err)
 }
 
+func unreadable(err error) error {
+	return fmt.Errorf("what was shared cannot be read; delete it to begin anew: %w", err)
+}
+
 // write writes a document, unless another process has taken over.
 func (c *Consumer) write(ctx context.Context, b []byte, mine term) error {
 	ctx, cancel := context.WithTimeout(ctx, sharePatience)
@@ -289,9 +293,14 @@ func (c *Consumer) write(ctx context.Context, b []byte, mine term) error {
 		if there, version, err = c.shared.read(ctx); err != nil {
 			return err
 		}
-		if there != nil && (doc.decode(there) != nil || doc.Term != mine) {
-			c.depose(doc.Term)
-			return nil
+		if there != nil {
+			if err := doc.decode(there); err != nil {
+				return unreadable(err)
+			}
+			if doc.Term != mine {
+				c.depose(doc.Term)
+				return nil
+			}
 		}
 		// Somebody has edited or deleted it, or the answer to an earlier write was lost.
 		version, err = c.shared.write(ctx, b, version)

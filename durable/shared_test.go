@@ -346,8 +346,16 @@ func TestSharedFails(t *testing.T) {
 			if shared.held.Labels["a"] == "" {
 				t.Error("a label is lost")
 			}
-			shared.held = nil
+			shared.held.BinaryData["consumer.json.zst"] = []byte("?")
+			shared.rv++
+			shared.held.ResourceVersion = strconv.Itoa(shared.rv)
 		})
+		w.put("f", "owner-f")
+		w.pass(time.Minute)
+		if s := l.consumer.Status(); s.State != durable.Active || !strings.Contains(s.SharedError, "delete it") {
+			t.Errorf("after an edit that cannot be read: %+v", s)
+		}
+		shared.with(func() { shared.held = nil })
 		w.put("e", "owner-e")
 		w.pass(time.Minute)
 		if shared.document() == "" {

@@ -186,11 +186,16 @@ func (l Log) event(e store.Event) (n queue.Notification, ok bool, err error) {
 	}
 	switch {
 	case e.New == nil:
-		if n.Kind = queue.Deleted; e.Old == nil || !e.Old.IsKnown() {
+		// Short is of an object that was created and deleted in one commit.
+		last := cmp.Or(e.Old, e.Short)
+		if n.Kind = queue.Deleted; last == nil || !last.IsKnown() {
 			n.Kind = queue.Vanished
 		}
-		if last := cmp.Or(e.Old, e.Short); e.RV == "" && last != nil {
-			s.RV, s.Found = last.Header.RV, true
+		if last != nil {
+			n.Old = last.Entry
+			if e.RV == "" {
+				s.RV, s.Found = last.Header.RV, true
+			}
 		}
 	case e.New.IsKnown() && !l.Unwritten:
 		n.New, s.RV = e.New.Entry, e.New.Header.RV
