@@ -258,6 +258,9 @@ func TestSQLFindings(t *testing.T) {
 		"feeds of two schemas":                      testTwoFeeds,
 		"a scope that is dropped while it is read":  testComparedDropped,
 		"views that are older than the roles":       testViews,
+		"a view that is read":                       testReadView,
+		"a resource in another version":             testSuperseded,
+		"a feed that is made anew":                  testMadeAnew,
 		"a projector that is younger than the feed": testAsOf,
 		"changes while objects are compared":        testComparedChanges,
 	} {
@@ -1727,6 +1730,104 @@ func testViews(sc *scene) {
 	p.makeViews(sc.Context())
 	if after := one[string](sc, "SELECT xmin::text FROM pg_class WHERE oid = 'kube.configmaps'::regclass"); after != before {
 		sc.Error("a view that is there is made again")
+	}
+}
+
+// publishes lists an object of another scope than that of the scene, as the holder of
+// its lease.
+func (sc *scene) publishes(s store.Scope, name string) *writer {
+	sc.Helper()
+	w := &writer{db: sc.db, holder: sc.w.holder, group: "c1", ttl: 10 * time.Second, scope: s, wrote: func(int64) {}}
+	if err := w.takeOver(sc.Context()); err != nil {
+		sc.Fatal(err)
+	}
+	sink := newSink(w, s.Kind, 0)
+	sink.cancel, sink.relist = func(error) {}, func(string) {}
+	l, err := sink.Relist(sc.Context(), "410")
+	if err == nil {
+		err = l.Add(sc.Context(), sc.raw(name, 1, "1"))
+	}
+	if err == nil {
+		err = l.Finish(sc.Context(), "10")
+	}
+	if err != nil {
+		sc.Fatal(err)
+	}
+	return w
+}
+
+func testReadView(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1))
+	sc.project(p)
+	reader, err := pgx.Connect(sc.Context(), sc.dsn)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = reader.Close(context.WithoutCancel(sc.Context())) }()
+	if _, err := reader.Exec(sc.Context(), "BEGIN; SELECT FROM kube.configmaps"); err != nil {
+		sc.Fatal(err)
+	}
+	s := modelScope
+	s.Cluster = "c2"
+	sc.publishes(s, "b")
+	ctx, cancel := context.WithTimeout(sc.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := p.step(ctx); err != nil {
+		sc.Errorf("a step while the view is read: %v", err)
+	}
+	if n := one[int](sc, "SELECT count(*) FROM kube.configmaps"); n != 2 {
+		sc.Errorf("%d objects in the view, want 2", n)
+	}
+}
+
+func testSuperseded(sc *scene) {
+	p := sc.projector()
+	old := modelScope
+	old.Kind.Version = "v1beta1"
+	w := sc.publishes(old, "a")
+	sc.list(10, object("a", 1), object("b", 2))
+	names := func() []string {
+		p.clean(sc.Context())
+		sc.project(p)
+		return one[[]string](sc, "SELECT array_agg(name ORDER BY name) FROM kube.configmaps")
+	}
+	if diff := cmp.Diff([]string{"a", "a", "b"}, names()); diff != "" {
+		sc.Errorf("both are published (-want +got):\n%s", diff)
+	}
+	sc.exec("UPDATE informctl.scope SET holder = 'who was before' WHERE id = $1", w.id)
+	sc.exec("UPDATE informctl.change SET at = at - interval '1 hour' WHERE scope = $1", w.id)
+	if diff := cmp.Diff([]string{"a", "b"}, names()); diff != "" {
+		sc.Errorf("the second is published (-want +got):\n%s", diff)
+	}
+	sc.exec("UPDATE informctl.lease SET expires = '-infinity'")
+	if diff := cmp.Diff([]string{"a", "b"}, names()); diff != "" {
+		sc.Errorf("none is published for a moment (-want +got):\n%s", diff)
+	}
+}
+
+func testMadeAnew(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1), object("b", 2))
+	sc.project(p)
+	sc.exec("DROP SCHEMA " + pgx.Identifier{sc.db.opts.Schema}.Sanitize() + " CASCADE")
+	if err := Migrate(sc.Context(), sc.dsn, Options{Schema: sc.db.opts.Schema}); err != nil {
+		sc.Fatal(err)
+	}
+	// The first number is another resource's.
+	other := modelScope
+	other.Resource = "endpoints"
+	sc.exec("INSERT INTO informctl.lease (grp, holder, expires, heard) VALUES ('c1', 'first', 'infinity', clock_timestamp())")
+	sc.publishes(other, "c")
+	sc.w, sc.s = sc.publisher("first")
+	sc.list(10, object("a", 1))
+	sc.project(p)
+	if diff := cmp.Diff([]string{}, sc.history()); diff != "" {
+		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+	got := one[[]string](sc, "SELECT array_agg(o.resource || ' ' || p.resource || ' ' || name ORDER BY name) FROM kube.object o JOIN kube.place p ON p.scope = o.scope")
+	if diff := cmp.Diff([]string{"configmaps configmaps a", "endpoints endpoints c"}, got); diff != "" {
+		sc.Errorf("objects (-want +got):\n%s", diff)
 	}
 }
 

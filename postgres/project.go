@@ -145,6 +145,7 @@ type projected struct {
 	cluster, resource string
 	kind              schema.GroupVersionKind
 	place             *anchor    // nil: it has none
+	isOther           bool       // the place is of another resource or cluster
 	asOf              *time.Time // of the place
 	isThere           bool       // the log has the row at the place
 	last              anchor     // a mark
@@ -153,19 +154,19 @@ type projected struct {
 
 // step brings each scope forward by a part. It reports whether there is more to do.
 func (p *projector) step(ctx context.Context) (more bool, err error) {
-	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT s.id, s.cluster, s.resource, s.api_version, s.kind, pl.seq, pl.tx, pl.rv, pl.as_of, c.seq IS NOT NULL, l.seq, l.rv, l.tx, l.at
+	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT s.id, s.cluster, s.resource, s.api_version, s.kind, pl.seq, pl.tx, pl.rv, coalesce((pl.cluster, pl.resource) <> (s.cluster, s.resource), false), pl.as_of, c.seq IS NOT NULL, l.seq, l.rv, l.tx, l.at
 		FROM informctl.scope s
 		JOIN LATERAL (SELECT seq, rv, tx, at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
 		LEFT JOIN kube.place pl ON pl.scope = s.id
 		LEFT JOIN informctl.change c ON c.scope = s.id AND c.seq = pl.seq AND c.tx = pl.tx
-		WHERE s.complete AND pl.seq IS DISTINCT FROM l.seq OR pl.tx IS DISTINCT FROM l.tx`))
+		WHERE (s.complete AND pl.seq IS DISTINCT FROM l.seq OR pl.tx IS DISTINCT FROM l.tx) AND NOT `+superseded))
 	if err != nil {
 		return false, err
 	}
 	scopes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s projected, err error) {
 		var apiVersion, kind string
 		var seq, tx, rv *int64
-		err = row.Scan(&s.id, &s.cluster, &s.resource, &apiVersion, &kind, &seq, &tx, &rv, &s.asOf, &s.isThere, &s.last.seq, &s.last.rv, &s.last.tx, &s.lastAt)
+		err = row.Scan(&s.id, &s.cluster, &s.resource, &apiVersion, &kind, &seq, &tx, &rv, &s.isOther, &s.asOf, &s.isThere, &s.last.seq, &s.last.rv, &s.last.tx, &s.lastAt)
 		s.kind = schema.FromAPIVersionAndKind(apiVersion, kind)
 		if seq != nil {
 			s.place = &anchor{seq: *seq, tx: *tx, rv: *rv}
@@ -176,15 +177,20 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	var errs []error
+	isNew := false
 	for _, s := range scopes {
-		if s.place == nil {
-			p.makeView(ctx, s.resource)
+		if s.place == nil && !canBeView(s.resource) {
+			klog.FromContext(ctx).Info("A resource has no view: a view cannot be called so", "resource", s.resource)
 		}
+		isNew = isNew || s.place == nil || s.isOther
 		again, err := p.bring(ctx, s)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s of %s: %w", s.resource, s.cluster, err))
 		}
 		more = more || again
+	}
+	if isNew {
+		p.makeViews(ctx)
 	}
 	return more, errors.Join(errs...)
 }
@@ -197,8 +203,8 @@ func canBeView(resource string) bool {
 	return resourceName.MatchString(resource) && !isTable
 }
 
-// makeViews makes the views that could not be made before, and grants those that are
-// older than the role of readers.
+// makeViews makes the views that are missing, and grants those that are older than the
+// role of readers. A view that is there stays as it is: who reads it would hold up all.
 func (p *projector) makeViews(ctx context.Context) {
 	rows, err := p.db.pool.Query(ctx, `SELECT DISTINCT p.resource FROM kube.place p
 		LEFT JOIN pg_class c ON c.oid = to_regclass('kube.' || quote_ident(p.resource))
@@ -217,20 +223,17 @@ func (p *projector) makeViews(ctx context.Context) {
 // makeView makes the view of a resource, as kube."deployments.apps", whose columns are
 // those that are asked for most. Without it there is kube.object.
 func (p *projector) makeView(ctx context.Context, resource string) {
-	if !canBeView(resource) {
-		klog.FromContext(ctx).Info("A resource has no view: a view cannot be called so", "resource", resource)
-		return
-	}
 	// A view is read with the rights of its reader, so that policies of rows apply.
 	// PostgreSQL 14 cannot do that.
 	var major int
-	err := p.db.pool.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000").Scan(&major)
+	var isThere bool
+	err := p.db.pool.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000, to_regclass('kube.' || quote_ident($1)) IS NOT NULL", resource).Scan(&major, &isThere)
 	options := "security_barrier = true"
 	if major >= 15 {
 		options += ", security_invoker = true"
 	}
-	if err == nil {
-		_, err = p.db.pool.Exec(ctx, `CREATE OR REPLACE VIEW kube.`+pgx.Identifier{resource}.Sanitize()+` WITH (`+options+`) AS
+	if err == nil && !isThere {
+		_, err = p.db.pool.Exec(ctx, `CREATE VIEW kube.`+pgx.Identifier{resource}.Sanitize()+` WITH (`+options+`) AS
 			SELECT o.cluster, o.namespace, o.name, o.uid, o.rv, (o.object #>> '{metadata,creationTimestamp}')::timestamptz AS created,
 				o.object #> '{metadata,labels}' AS labels, o.object, p.as_of
 			FROM kube.object o JOIN kube.place p ON p.scope = o.scope WHERE o.resource = '`+resource+`'`)
@@ -259,6 +262,12 @@ type projectedRow struct {
 
 // bring brings a scope forward. It reports whether there is more.
 func (p *projector) bring(ctx context.Context, s projected) (more bool, err error) {
+	if s.isOther {
+		if err := p.forget(ctx, s); err != nil {
+			return false, err
+		}
+		s.place, s.asOf = nil, nil
+	}
 	if s.place == nil || !s.isThere {
 		return false, p.compare(ctx, s)
 	}
@@ -476,15 +485,38 @@ func (p *projector) fence(ctx context.Context, tx pgx.Tx, s projected) error {
 	return err
 }
 
+// forget deletes the place and the objects of a scope whose number was another's: the
+// feed was dropped and made anew. What that had is no past of this scope.
+func (p *projector) forget(ctx context.Context, s projected) error {
+	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
+		if err := p.fence(ctx, tx, s); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue("DELETE FROM kube.object WHERE scope = $1", s.id)
+		b.Queue("DELETE FROM kube.place WHERE scope = $1", s.id)
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
+// superseded is whether nobody publishes scope s, and the same resource is published
+// under another Kind instead, as that of another version. Two that are published have
+// marks each minute, so that neither is superseded while a publisher follows another.
+const superseded = `(NOT EXISTS (SELECT FROM informctl.lease le WHERE le.grp = s.grp AND le.holder = s.holder AND le.expires > clock_timestamp())
+	AND EXISTS (SELECT FROM informctl.scope o WHERE o.id <> s.id AND o.complete AND o.cluster = s.cluster AND o.resource = s.resource
+		AND o.namespace = s.namespace AND o.label_selector = s.label_selector AND o.field_selector = s.field_selector
+		AND (SELECT at FROM informctl.change WHERE scope = o.id ORDER BY seq DESC LIMIT 1) - interval '3 minutes'
+			> (SELECT at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1)))`
+
 // clean deletes history that is older than Keep, and what is left of scopes that were
-// dropped.
+// dropped or superseded.
 func (p *projector) clean(ctx context.Context) {
 	_, err := p.db.pool.Exec(ctx, "DELETE FROM kube.history WHERE at < clock_timestamp() - $1 * interval '1 second'", int64(p.opts.Keep.Seconds()))
 	if err == nil {
-		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.object k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope)"))
+		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.object k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope AND NOT "+superseded+")"))
 	}
 	if err == nil {
-		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.place k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope)"))
+		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.place k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope AND NOT "+superseded+")"))
 	}
 	if err != nil && !isOver(ctx) {
 		klog.FromContext(ctx).Info("History was not trimmed", "err", err.Error())
