@@ -17,12 +17,12 @@ type ScopeStatus struct {
 	ID       int64
 	Scope    store.Scope // its Form is not set
 	Group    string
-	Holder   string // who has published last; a random text
-	IsHeld   bool   // the lease of the group has not expired
-	Heard    time.Time
-	IsSilent bool   // the API server has told nothing of this scope for minutes
-	Complete bool   // the first list has been published
-	RV       string // the objects are complete up to it; "" if not Complete
+	Holder   string    // who has published last; a random text
+	IsHeld   bool      // the lease of the group has not expired
+	Heard    time.Time // when the publisher of the group renewed its lease last
+	IsSilent bool      // the API server has told nothing of this scope for minutes
+	Complete bool      // the first list has been published
+	RV       string    // the objects are complete up to it; "" if not Complete
 	MarkTime time.Time
 	Objects  int64     // counted by Status only
 	Rows     int64     // of the log

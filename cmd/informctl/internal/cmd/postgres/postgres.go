@@ -136,8 +136,8 @@ func newStatusCommand(e cmdutil.Env) *cobra.Command {
 STATE is published; listing until the first list is in; silent if the publisher has heard
 nothing of the API server for minutes, so that followers are refused; unheld if nobody
 publishes; and failed if PostgreSQL or the server refuses the scope, with the reason below.
-HEARD is when the publisher heard of the server last; LOG is how much followers may have
-missed, and SINCE since when.`),
+HEARD is when the publisher renewed its lease last, a sign of life of the publisher and not
+of the API server; LOG is how much followers may have missed, and SINCE since when.`),
 		Example: `  informctl postgres status
   informctl postgres status -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
