@@ -32,7 +32,7 @@ func (b *batch) Queue(sql string, args ...any) {
 			b.err = errors.Join(b.err, fmt.Errorf("a parameter is a %T, which has no type in PostgreSQL", arg))
 			return
 		}
-		// A result that is nil would be NULL, as of an empty text in a nil buffer.
+		// Of a nil buffer, an empty text would be NULL.
 		v, err := b.types.Encode(t.OID, pgtype.BinaryFormatCode, arg, []byte{})
 		b.err = errors.Join(b.err, err)
 		values[i], oids[i], formats[i] = v, t.OID, pgtype.BinaryFormatCode

@@ -109,8 +109,9 @@ type state struct {
 	// now.
 	caught      bool
 	lastAt, now time.Time
-	place       anchor // the mark before a watch; zero if there is none
-	// The log has the row that was delivered with that resource version.
+	// place is the mark before a watch; zero if there is none. known: the log has the row
+	// that was delivered with that resource version.
+	place anchor
 	known bool
 	// newest is the last change up to that resource version, zero if the log has none;
 	// not read if the row is known. oldest is the resource version that the log begins

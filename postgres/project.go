@@ -232,19 +232,25 @@ func (p *projector) makeView(ctx context.Context, resource string) {
 	if major >= 15 {
 		options += ", security_invoker = true"
 	}
-	if err == nil && !isThere {
-		_, err = p.db.pool.Exec(ctx, `CREATE VIEW kube.`+pgx.Identifier{resource}.Sanitize()+` WITH (`+options+`) AS
-			SELECT o.cluster, o.namespace, o.name, o.uid, o.rv, (o.object #>> '{metadata,creationTimestamp}')::timestamptz AS created,
-				o.object #> '{metadata,labels}' AS labels, o.object, p.as_of
-			FROM kube.object o JOIN kube.place p ON p.scope = o.scope WHERE o.resource = '`+resource+`'`)
-	}
-	// The roles of GrantsSQL may have been made before the view, or not at all.
-	var hasReader bool
 	if err == nil {
-		err = p.db.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'kube_reader')").Scan(&hasReader)
-	}
-	if err == nil && hasReader {
-		_, err = p.db.pool.Exec(ctx, "GRANT SELECT ON kube."+pgx.Identifier{resource}.Sanitize()+" TO kube_reader")
+		err = pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
+			name := "kube." + pgx.Identifier{resource}.Sanitize()
+			if !isThere {
+				if _, err := tx.Exec(ctx, `CREATE VIEW `+name+` WITH (`+options+`) AS
+					SELECT o.cluster, o.namespace, o.name, o.uid, o.rv, (o.object #>> '{metadata,creationTimestamp}')::timestamptz AS created,
+						o.object #> '{metadata,labels}' AS labels, o.object, p.as_of
+					FROM kube.object o JOIN kube.place p ON p.scope = o.scope WHERE o.resource = '`+resource+`'`); err != nil {
+					return err
+				}
+			}
+			// The roles of GrantsSQL may have been made before the view, or not at all.
+			var hasReader bool
+			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'kube_reader')").Scan(&hasReader)
+			if err == nil && hasReader {
+				_, err = tx.Exec(ctx, "GRANT SELECT ON "+name+" TO kube_reader")
+			}
+			return err
+		})
 	}
 	if err != nil {
 		klog.FromContext(ctx).Info("A resource has no view", "resource", resource, "err", err.Error())
