@@ -238,6 +238,9 @@ func TestMetricsOfAnInformer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := samples(t, one{inf}); !strings.Contains(got, "informctl_informers 0\n") {
+		t.Errorf("before it runs:\n%s", got)
+	}
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	done := make(chan struct{})
 	go func() {

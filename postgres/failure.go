@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -52,18 +53,27 @@ func isOfServer(err error) bool {
 }
 
 // IsUnreachable reports whether an error of Open says that the database did not answer,
-// is starting or ending, or has too many connections, so that it is worth another try.
+// is starting or ending, or has too little of something, as of connections, so that it is
+// worth another try.
 func IsUnreachable(err error) bool {
 	if isOfServer(err) || strings.HasPrefix(codeOf(err), "53") {
 		return true
 	}
-	if certificate := (*tls.CertificateVerificationError)(nil); errors.As(err, &certificate) {
-		return false
-	}
 	var connect *pgconn.ConnectError
 	var network *net.OpError
+	if isOfCertificate(err) || errors.As(err, &network) && network.Op == "remote error" {
+		return false
+	}
 	isCut := errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	return isCut && codeOf(err) == ""
+}
+
+// isOfCertificate reports whether the certificate of the server is not accepted.
+func isOfCertificate(err error) bool {
+	var verification *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &invalid)
 }
 
 // isFinal reports whether a publisher's statement would end in the same way if it were

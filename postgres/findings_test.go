@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -361,6 +362,7 @@ func testDeadTransaction(sc *scene) {
 	// A session of another database of the server has the same name.
 	name := pgtest.Schema()
 	sc.exec("CREATE DATABASE " + name)
+	defer sc.exec("DROP DATABASE " + name)
 	cfg := conn.Config().Copy()
 	cfg.Database = name
 	other, err := pgx.ConnectConfig(sc.Context(), cfg)
@@ -514,7 +516,7 @@ func testStale(sc *scene) {
 			sc.Errorf("%s: a watch is answered with %v, want a 503", what, err)
 		}
 	}
-	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp(), silent = '{}'")
+	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp() + interval '1 minute', silent = '{}'")
 	// One that is open is ended.
 	w, err := sc.follower(FollowOptions{MaxStale: time.Second}).WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "10"})
 	if err != nil {
@@ -875,7 +877,9 @@ func TestIsUnreachable(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"a password":    &pgconn.PgError{Code: "28P01"},
-		"a certificate": &net.OpError{Op: "remote error", Err: &tls.CertificateVerificationError{Err: errors.New("unknown authority")}},
+		"a certificate": &tls.CertificateVerificationError{Err: errors.New("unknown authority")},
+		"an authority":  x509.UnknownAuthorityError{},
+		"one of ours":   &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")},
 		"the tables":    ErrSchema,
 	} {
 		if IsUnreachable(fmt.Errorf("open: %w", err)) {

@@ -167,9 +167,11 @@ func (p *publisher) every(ctx context.Context, d time.Duration, do func(context.
 // back or refused something.
 func (p *publisher) publishScope(ctx context.Context, c Collection, lost context.CancelCauseFunc) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", c.Scope.Resource))
+	failed := false // the writer before could not write that a list is needed
 	for !isOver(ctx) {
 		w := &writer{db: p.db, holder: p.lease.holder, group: p.lease.group, ttl: p.lease.ttl, scope: c.Scope, wrote: p.committed}
 		err := w.takeOver(ctx)
+		w.failed = w.failed || failed
 		if errors.Is(err, errFenced) {
 			lost(err) // the lease is another's
 			return
@@ -177,6 +179,7 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 		if err == nil {
 			err = p.follow(ctx, w, c)
 		}
+		failed = w.failed
 		p.db.failed(ctx, err)
 		wait := time.Second
 		switch {

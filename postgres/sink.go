@@ -324,12 +324,12 @@ func (s *sink) run(ctx context.Context) {
 
 // settleTime is how long a deletion waits for others with its resource version. No mark
 // may come between them.
-var settleTime = 10 * time.Millisecond
+var settleTime = 20 * time.Millisecond
 
-// settle waits until no more deletions follow a deletion at the end, for ten times
-// settleTime at most.
+// settle waits until no more deletions follow a deletion at the end, for a hundred times
+// settleTime at most. One that comes later is a doubt.
 func (s *sink) settle(ctx context.Context) {
-	for range 10 {
+	for range 100 {
 		s.mu.Lock()
 		n, waits := len(s.rows), s.endsDeleted() && !s.urgent
 		s.mu.Unlock()
@@ -377,6 +377,7 @@ func (s *sink) commit(ctx context.Context) error {
 	s.busy = false
 	switch {
 	case err != nil:
+		s.w.failed = s.w.failed || problem != "" // the next sink lists
 		s.failLocked(err)
 	case problem != "":
 		s.doubted()

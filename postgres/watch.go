@@ -183,7 +183,7 @@ func (w *watcher) follow(ctx context.Context, switched <-chan struct{}) error {
 			return err
 		}
 	}
-	check := time.NewTicker(w.l.opts.MaxStale / 3)
+	check := time.NewTicker(max(time.Millisecond, min(w.l.opts.MaxStale/3, time.Minute)))
 	defer check.Stop()
 	for !isOver(ctx) {
 		n, err := w.readRows(ctx)

@@ -155,7 +155,7 @@ const (
 	// again.
 	toUnprobedWatch
 	// toFirstWatch is toWatch after the first list of a fake: the informer has caught up
-	// when the watch is open.
+	// when the watch is open, or does not open soon.
 	toFirstWatch
 )
 

@@ -115,14 +115,11 @@ func (r *Reflector) watch(ctx context.Context) error {
 			seconds = r.tally.catchUpSeconds
 		}
 		var err error
-		reached := func() error { return nil }
+		open := r.open
 		if first {
-			reached = r.reachSoon(ctx)
+			open = r.openFirst
 		}
-		s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held})
-		if notReached := reached(); notReached != nil {
-			err = errors.Join(err, notReached)
-		}
+		s, err = open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held})
 		s.unprobed = unprobed
 		if err != nil {
 			if s.w != nil {
@@ -143,6 +140,18 @@ func (r *Reflector) watch(ctx context.Context) error {
 // fakePatience is how long the first watch of a fake may hold up that the reflector has
 // caught up. A test's watch may block, which does not hold up client-go's informer.
 const fakePatience = time.Second
+
+// openFirst opens the first watch of a fake, and tells the sink that the reflector has
+// caught up, also if the fake panics.
+func (r *Reflector) openFirst(ctx context.Context, seconds int64, opts metav1.ListOptions) (s *session, err error) {
+	reached := r.reachSoon(ctx)
+	defer func() {
+		if notReached := reached(); notReached != nil {
+			err = errors.Join(err, notReached)
+		}
+	}()
+	return r.open(ctx, seconds, opts)
+}
 
 // reachSoon tells the sink that the reflector has caught up when the returned function is
 // called, or after fakePatience. Until then the reflector may do nothing but open its

@@ -44,8 +44,8 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 		on := func(day int) time.Time {
 			return time.Date(now.Year(), now.Month(), day, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
 		}
-		if !ofYesterday {
-			if at, ok := lastToday(on(now.Day()), now); ok {
+		if at := on(now.Day()); !ofYesterday && at.Hour() == t.Hour() && at.Minute() == t.Minute() {
+			if at, ok := lastToday(at, now); ok {
 				return at, nil
 			}
 		}

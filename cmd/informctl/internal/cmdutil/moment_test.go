@@ -56,6 +56,7 @@ func TestParseMomentTwice(t *testing.T) {
 		{"America/New_York", "2026-11-01T06:40:00Z", "01:30", "2026-11-01T06:30:00Z"},
 		{"America/New_York", "2026-11-01T06:20:00Z", "01:30", "2026-11-01T05:30:00Z"},
 		{"Europe/Berlin", "2026-03-29T10:00:00Z", "yesterday 02:30", "2026-03-28T01:30:00Z"},
+		{"Europe/Berlin", "2026-03-29T10:00:00Z", "02:30", "2026-03-28T01:30:00Z"},
 	} {
 		zone, err := time.LoadLocation(test.zone)
 		if err != nil {
