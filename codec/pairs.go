@@ -56,11 +56,11 @@ func (p *Pairs) Decode(a, b runtime.Object) (x, y runtime.Object, err error) {
 var errNotCanonical = errors.New("not in the canonical form")
 
 func (p *Pairs) differing(a, b []byte) (x, y runtime.Object, err error) {
-	kindOfA, messageA, err := cutTypeMeta(a)
+	kindOfA, messageA, err := p.codec.cutTypeMeta(a)
 	if err != nil {
 		return nil, nil, err
 	}
-	kindOfB, messageB, err := cutTypeMeta(b)
+	kindOfB, messageB, err := p.codec.cutTypeMeta(b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,22 +68,11 @@ func (p *Pairs) differing(a, b []byte) (x, y runtime.Object, err error) {
 	if !ok {
 		return nil, nil, errNotCanonical
 	}
-	if x, err = p.codec.decodeAliased(append(bytes.Clone(kindOfA), messageA...), true); err != nil {
+	if x, err = p.codec.decodeObject(kindOfA, messageA, true); err != nil {
 		return nil, nil, err
 	}
-	y, err = p.codec.decodeAliased(append(bytes.Clone(kindOfB), messageB...), true)
+	y, err = p.codec.decodeObject(kindOfB, messageB, true)
 	return x, y, err
-}
-
-// cutTypeMeta returns the encoded TypeMeta and the message behind it.
-func cutTypeMeta(b []byte) (typeMeta, message []byte, err error) {
-	message = b
-	for range 2 {
-		if _, message, err = cutString(message); err != nil {
-			return nil, nil, err
-		}
-	}
-	return b[:len(b)-len(message)], message, nil
 }
 
 // encodedCodec leaves objects encoded.

@@ -79,19 +79,32 @@ func (c protobufCodec) Decode(data []byte) (runtime.Object, error) {
 	return c.decodeAliased(bytes.Clone(data), true)
 }
 
-func (c protobufCodec) decodeAliased(data []byte, owned bool) (obj runtime.Object, err error) {
-	defer recoverTo(&err, "decode", c.typ)
-	var tm metav1.TypeMeta
-	if tm.APIVersion, data, err = cutString(data); err == nil {
-		tm.Kind, data, err = cutString(data)
-	}
+func (c protobufCodec) decodeAliased(data []byte, owned bool) (runtime.Object, error) {
+	tm, data, err := c.cutTypeMeta(data)
 	if err != nil {
-		return nil, fmt.Errorf("codec: decode %s: %w", c.typ, err)
+		return nil, err
 	}
 	if c.only != nil {
 		data = c.only.of(data)
 	}
-	m, err := c.decodeMessage(data, owned)
+	return c.decodeObject(tm, data, owned)
+}
+
+// cutTypeMeta returns the TypeMeta of an encoded object and the message behind it.
+func (c protobufCodec) cutTypeMeta(data []byte) (tm metav1.TypeMeta, message []byte, err error) {
+	if tm.APIVersion, data, err = cutString(data); err == nil {
+		tm.Kind, data, err = cutString(data)
+	}
+	if err != nil {
+		return tm, nil, fmt.Errorf("codec: decode %s: %w", c.typ, err)
+	}
+	return tm, data, nil
+}
+
+// decodeObject decodes the object of a TypeMeta and a message.
+func (c protobufCodec) decodeObject(tm metav1.TypeMeta, message []byte, owned bool) (obj runtime.Object, err error) {
+	defer recoverTo(&err, "decode", c.typ)
+	m, err := c.decodeMessage(message, owned)
 	switch {
 	case err != nil:
 		return nil, err

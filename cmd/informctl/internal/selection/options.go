@@ -191,11 +191,13 @@ func (o *Options) Explain(views []*source.View) error {
 // is the first field in the protobuf of every kind, also of unknown kinds. msgpack has no
 // parts, so its objects are decoded whole.
 func (o *Options) decoderFor(scope store.Scope) (codec.Codec, error) {
+	if o.Encoded && scope.Form == store.Typed {
+		if pairs := codec.PairsOf(scope.Kind); pairs != nil {
+			return pairs.Codec(), nil
+		}
+	}
 	parts, all := o.Sieve.parts()
-	pairs := codec.PairsOf(scope.Kind)
 	switch {
-	case o.Encoded && pairs != nil && scope.Form == store.Typed:
-		return pairs.Codec(), nil
 	case all || o.Whole || o.Format.Whole():
 		return nil, nil
 	case !slices.ContainsFunc(parts, func(name string) bool { return name != metadataField }):

@@ -2,7 +2,6 @@ package source
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,22 +15,7 @@ import (
 // AddCluster adds the flag that chooses a cluster of a file. kubectl's --cluster is one
 // of the kubeconfig.
 func (f *FileFlags) AddCluster(cmd *cobra.Command) {
-	cmd.Flags().Var((*clusterName)(&f.Cluster), "of-cluster", "Only what is of this cluster, of a file that holds several: its ID, as info prints it, or how that begins.")
-}
-
-// clusterName is the value of a flag. It refuses "", which would be all clusters.
-type clusterName string
-
-func (c *clusterName) String() string { return string(*c) }
-func (c *clusterName) Type() string   { return "string" }
-
-// Set implements pflag.Value.
-func (c *clusterName) Set(name string) error {
-	if name == "" {
-		return errors.New("it names no cluster")
-	}
-	*c = clusterName(name)
-	return nil
+	cmd.Flags().Var(&named{&f.Cluster, "cluster"}, "of-cluster", "Only what is of this cluster, of a file that holds several: its ID, as info prints it, or how that begins.")
 }
 
 // ClusterOf returns the name of the cluster of a scope.

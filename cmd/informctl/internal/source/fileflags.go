@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -31,26 +32,35 @@ func (f *FileFlags) Add(e cmdutil.Env, cmd *cobra.Command) {
 // AddPath does what Add does, without the flags for keys.
 func (f *FileFlags) AddPath(e cmdutil.Env, cmd *cobra.Command) {
 	f.Path = os.Getenv("INFORMCTL_DB")
-	cmd.Flags().Var((*fileName)(&f.Path), "db", "The file that holds the objects; else $INFORMCTL_DB, the file of --context, informers.db if that is there, the file of the context.")
+	cmd.Flags().Var(&named{&f.Path, "file"}, "db", "The file that holds the objects; else $INFORMCTL_DB, the file of --context, informers.db if that is there, the file of the context.")
 	if f.Kube == nil {
 		f.addContext(cmd)
 	}
 	cmd.PreRunE = func(*cobra.Command, []string) error { return f.Complete(e) }
 }
 
-// fileName is the value of a flag. It refuses "", which an unset variable of a script
-// would pass.
-type fileName string
+// named is the value of a flag that names something. It refuses "", which an unset
+// variable of a script would pass.
+type named struct {
+	name *string
+	what string
+}
 
-func (f *fileName) String() string { return string(*f) }
-func (f *fileName) Type() string   { return "string" }
+func (n *named) String() string {
+	if n.name == nil {
+		return "" // pflag asks the zero value
+	}
+	return *n.name
+}
+
+func (n *named) Type() string { return "string" }
 
 // Set implements pflag.Value.
-func (f *fileName) Set(name string) error {
+func (n *named) Set(name string) error {
 	if name == "" {
-		return errors.New("it names no file")
+		return fmt.Errorf("it names no %s", n.what)
 	}
-	*f = fileName(name)
+	*n.name = name
 	return nil
 }
 

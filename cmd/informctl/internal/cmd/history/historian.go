@@ -180,8 +180,12 @@ func (h *historian) states(c store.Event) (states [2]runtime.Object, known bool,
 // needsDifferences reports whether nothing is asked of an updated object but what
 // differs.
 func (o *options) needsDifferences() bool {
-	f := o.selection.Filter.Labels
-	return (f == nil || f.Empty()) && len(o.selection.Sieve.Fields) == 0 && o.selection.Sieve.Where == nil && !o.wholeObjects()
+	return !o.asksForLabels() && len(o.selection.Sieve.Fields) == 0 && o.selection.Sieve.Where == nil && !o.wholeObjects()
+}
+
+// asksForLabels reports whether changes are chosen by the labels of their objects.
+func (o *options) asksForLabels() bool {
+	return o.selection.Filter.Labels != nil && !o.selection.Filter.Labels.Empty()
 }
 
 // compare sets what an update has changed. It returns false if none of it is asked for.
@@ -221,7 +225,7 @@ func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err
 		}
 		return false, nil
 	}
-	if h.o.selection.Filter.Labels != nil && !h.o.selection.Filter.Labels.Empty() {
+	if h.o.asksForLabels() {
 		ok, err := either(func(obj runtime.Object) (bool, error) {
 			m, err := meta.Accessor(obj)
 			return err == nil && h.o.selection.Filter.Labels.Matches(labels.Set(m.GetLabels())), err

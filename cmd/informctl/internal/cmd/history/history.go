@@ -286,7 +286,11 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.Info.ID == v.Info.ID })
 			switch {
 			case i < 0:
-				all = append(all, &historian{o: o, view: v, names: want.Names, pairs: codec.PairsOf(v.Info.Scope.Kind)})
+				h := &historian{o: o, view: v, names: want.Names}
+				if o.selection.Encoded {
+					h.pairs = codec.PairsOf(v.Info.Scope.Kind)
+				}
+				all = append(all, h)
 			case len(want.Names) == 0 || len(all[i].names) == 0:
 				all[i].names = nil
 			default: // the resource is named twice
