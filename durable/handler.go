@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -243,7 +244,7 @@ func (h *handler) Lost(feed resume.Feed, err error) {
 
 func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 	defer c.noteLocked(s)
-	if s.why == "" && s.known.Lineage == "" && c.opts.Unchanged != All {
+	if s.why == "" && s.known.Lineage == "" && c.opts.Unchanged != All && !errors.Is(err, store.ErrLineage) {
 		// What was deleted is not known, nor what was changed and is the same again.
 		s.sweep = s.sweep.anew(time.Now().Round(0), true)
 		s.known.Sweep = s.sweep

@@ -21,7 +21,9 @@ import (
 // from the resource version of the place. Without a file, or if its log does not reach
 // back, handlers receive what has departed, what the log has, the objects that are newer,
 // and then the rest as Trickle does. Other deletions before the log begins are not known
-// then.
+// then. Handlers receive everything if the resource version of the place is above what
+// the informer has 5 seconds after it synced, or may be of the history before a rewind:
+// the server was restored from a backup.
 type Shared interface {
 	// read returns what there is, nil if nothing, and its version.
 	read(ctx context.Context) (b []byte, version string, err error)

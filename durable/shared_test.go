@@ -270,6 +270,49 @@ func TestFailoverWithoutFile(t *testing.T) {
 	})
 }
 
+// TestFailoverToAnotherHistory checks a successor after the server was restored from a
+// backup: the resource version that the leader has shared says nothing of what there is.
+func TestFailoverToAnotherHistory(t *testing.T) {
+	for name, standby := range map[string]bool{"without a file": false, "whose file knows": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.opts.Unchanged, w.opts.Every = durable.Trickle, 100*time.Hour
+				shared := w.shared()
+				w.put("a", "owner-a")
+				past := w.server.RV()
+				w.put("b", "owner-b")
+				w.put("c", "owner-c")
+				first := w.start(1).begin()
+				w.pass(time.Minute)
+				first.dies(shared)
+				other := w.replica()
+				var second *life
+				var elected chan struct{}
+				if standby {
+					second, elected = other.standby()
+					w.pass(time.Minute)
+				}
+				if err := w.server.Rewind(past); err != nil {
+					t.Fatal(err)
+				}
+				w.put("a", "owner-x") // with a resource version of the history before
+				w.pass(time.Minute)
+				if standby {
+					close(elected)
+				} else {
+					second = other.start(1).begin()
+				}
+				w.pass(time.Minute)
+				second.want("after the restore", "owner-x")
+				if s := second.consumer.Status(); s.Scopes[0].Everything == "" {
+					t.Errorf("status %+v", s)
+				}
+				second.end()
+			})
+		})
+	}
+}
+
 // TestDeposed checks that a process that was taken over writes nothing any more.
 func TestDeposed(t *testing.T) {
 	inBubble(t, func(w *world) {

@@ -38,8 +38,9 @@ type Feed interface {
 	// received all that. Begin may be called again.
 	//
 	// If the log does not lead on from a place, Lost is called. The handler then receives
-	// everything or, if the place has only a resource version and everything is not set,
-	// the objects whose resource version is higher, as adds that are not initial.
+	// everything. If the place has only a resource version, everything is not set and
+	// the error is not store.ErrLineage, it receives the objects whose resource version
+	// is higher, as adds that are not initial.
 	//
 	// If what was applied before cannot be written within 30 seconds, as on a full disk,
 	// the handler receives what the log has and then everything, and Mark says no place.

@@ -111,12 +111,16 @@ func (r *Registration) replay() {
 	case isLost:
 		// It begins where the log begins. What was deleted since has departed, if the
 		// handler has not received it before, or is in the log. Then the cursor brings
-		// what is newer than the resource version of the place or, if that is not all
-		// there is to say, everything.
+		// what is newer than the resource version of the place or, if there is none or
+		// it may be of another history, everything.
 		if oldest == from {
 			oldest = store.Place{} // it has been tried
 		}
-		r.resumed.BeginAgain(oldest)
+		if errors.Is(err, store.ErrLineage) {
+			r.resumed.Begin(oldest, true)
+		} else {
+			r.resumed.BeginAgain(oldest)
+		}
 		r.beginAgainLocked()
 	case errors.Is(err, replay.ErrUnwritten) && r.resumed.BeginUnwritten():
 		r.beginAgainLocked()

@@ -89,8 +89,9 @@ func (l Log) written(ctx context.Context) (store.LogState, error) {
 
 // Follow delivers what was changed after a place, up to what has been applied when it is
 // called. It blocks until that is delivered. The error is ErrUnwritten, that of the
-// store, store.ErrTrimmed or store.ErrLineage if the log does not lead on from the place,
-// that of Deliver, or ErrOver if the context ends.
+// store, store.ErrTrimmed if the log does not lead on from the place, store.ErrLineage if
+// the place is of another history or may be, that of Deliver, or ErrOver if the context
+// ends.
 func (l Log) Follow(ctx context.Context, from store.Place) error {
 	state, err := l.written(ctx)
 	if err != nil {
@@ -102,7 +103,8 @@ func (l Log) Follow(ctx context.Context, from store.Place) error {
 		}
 	}
 	if !from.Exact() && state.Above != "" && store.Higher(from.RV, state.Above) == state.Above {
-		return store.ErrTrimmed // it may be of the history before a rewind
+		// It may be of the history before a rewind.
+		return fmt.Errorf("%w: %w", store.ErrTrimmed, store.ErrLineage)
 	}
 	if from.Lineage == state.Last.Lineage && from.Mark == state.Last.Mark && from.Random == state.Last.Random {
 		return nil
