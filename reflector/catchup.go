@@ -9,9 +9,9 @@ import (
 
 // catchUpEnded handles a catch-up watch that lasted to its timeout. If it delivered
 // events or a lower bookmark, the timeout was too short: the next watch gets a longer
-// one. If it delivered nothing, the timeout stays. If two such watches had no bookmark,
-// and the last one had no event either, the server may not send bookmarks, or its watch
-// cache lags: only a list can tell.
+// one. If it delivered nothing, the timeout stays. If two such watches had no bookmark
+// that says anything new, and the last one had no event either, the server may not send
+// bookmarks, or its watch cache lags: only a list can tell.
 //
 // A server also sends no bookmark as long as its watch cache is at the last event that it
 // replayed, selected or not (k8s.io/apiserver, cacheWatcher.process). The probe before
@@ -20,7 +20,7 @@ func (r *Reflector) catchUpEnded(ctx context.Context, s *session) {
 	if s.brought() {
 		r.lengthenCatchUp()
 	}
-	if s.bookmarks > 0 {
+	if s.moved > 0 {
 		r.tally.whole = 0
 		return
 	}

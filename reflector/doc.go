@@ -86,7 +86,8 @@
 // It uses pages if a streamed list failed before it delivered an object, or if two
 // streamed lists broke. It also uses them, for this list and every later one of the same
 // cluster, if a streamed list delivered no initial event for 30 seconds: nothing, or only
-// bookmarks and changes. A fake watch of apimachinery gets half a second. As long as a
+// bookmarks and changes; and if two in a row were neither accepted nor refused for 30
+// seconds. A fake watch of apimachinery gets half a second. As long as a
 // server answers neither the stream nor the first page, the stream is kept. The reflector
 // requests the whole list in one response if a continue token has expired. Every list is
 // consistent: it requests no resource version, so it shows the state at the time of the

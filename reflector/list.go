@@ -51,6 +51,9 @@ const (
 	// streamTries is how many streamed lists in a row may break after some objects before
 	// pages are used.
 	streamTries = 2
+	// unansweredTries is how many streamed lists in a row may have no answer, although
+	// pages have one, before pages are used.
+	unansweredTries = 2
 	// streamSilence is how long a streamed list may deliver no initial event.
 	streamSilence = 30 * time.Second
 	// fakeSilence is the same for a fake, whose initial events come at once, if at all.
@@ -145,9 +148,16 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 		if err != nil && ctx.Err() == nil && r.isPaged(ctx, err) {
 			r.stopStream()
 			w = byPages
-			if rv, err = r.receivePages(ctx, session, w, first); isFailure(err) {
+			isUnanswered := errors.Is(err, errUnanswered)
+			switch rv, err = r.receivePages(ctx, session, w, first); {
+			case isFailure(err):
 				r.tally.listStreams = streamTries // the server fails both
+			case err == nil && isUnanswered:
+				r.tally.unanswered++
+				r.noStreams = r.tally.unanswered >= unansweredTries
 			}
+		} else if err == nil {
+			r.tally.unanswered = 0
 		}
 	} else {
 		rv, err = r.receivePages(ctx, session, w, nil)
@@ -166,7 +176,8 @@ func (r *Reflector) isPaged(ctx context.Context, err error) bool {
 		r.tally.listStreams = streamTries
 	}
 	if errors.Is(err, errNoEnd) {
-		r.noStreams = true
+		// One that was not answered may have waited for its turn in client-go's retries.
+		r.noStreams = !errors.Is(err, errUnanswered)
 		r.report(ctx, err) // reported because it took long
 	}
 	switch {

@@ -173,7 +173,7 @@ func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string
 		s.stop()
 		return rv, objects, err
 	}
-	s.bookmarks++ // that of the list
+	s.bookmarks, s.moved = s.bookmarks+1, s.moved+1 // that of the list
 	r.stream = s
 	return rv, objects, nil
 }

@@ -169,6 +169,7 @@ type tally struct {
 	expired        int      // watches that ended because history was lost or rewound
 	whole          int      // catch-up watches that timed out without a bookmark
 	cut            int      // catch-up watches in a row that broke in silence
+	unanswered     int      // streamed lists in a row that had no answer, though pages had
 	listStreams    int      // streamed lists in a row that broke after some objects
 	probeStreams   int      // streamed lists of a probe in a row that failed
 	failedProbes   int      // probes in a row that the server failed
@@ -314,7 +315,9 @@ func (r *Reflector) begin(ctx context.Context) {
 func (r *Reflector) step(ctx context.Context) error {
 	select {
 	case reason := <-r.asked:
-		r.relistFor(ctx, reason)
+		if r.next != toList || r.relist != Rewound { // that list fulfils the request
+			r.relistFor(ctx, reason)
+		}
 	default:
 	}
 	if r.next == toProbe && (r.opts.NoProbe && !isNone(r.held) || r.isWatchedFake()) {

@@ -2,6 +2,7 @@ package reflector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -306,6 +307,34 @@ func TestWarmQuiet(t *testing.T) {
 	})
 }
 
+// TestWarmWithEmptyBookmarks checks that bookmarks that say nothing are none: the server
+// never says when a watch has caught up.
+func TestWarmWithEmptyBookmarks(t *testing.T) {
+	for name, rv := range map[string]string{"no resource version": "", "the held one": "3"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
+				w.server.Advance()
+				bookmark := configMap("")
+				bookmark.ResourceVersion = rv
+				w.through(between{watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					from, err := w.server.WatchWithContext(ctx, opts)
+					if opts.SendInitialEvents == nil {
+						w.server.Send(watch.Event{Type: watch.Bookmark, Object: bookmark.DeepCopy()})
+					}
+					return from, err
+				}})
+				w.start()
+				w.pass(time.Minute)
+				if got := w.caughtUpAfter(); got < 0 {
+					t.Error("it has not caught up")
+				}
+				w.wantSame()
+			})
+		})
+	}
+}
+
 // TestWarmWithoutBookmarksBusy checks that catching up continues as long as watches that
 // last to their timeout deliver events.
 func TestWarmWithoutBookmarksBusy(t *testing.T) {
@@ -375,6 +404,27 @@ func TestWarmRewound(t *testing.T) {
 		w.create("c")
 		w.pass(0)
 		w.wantTrace("added c@4")
+		w.wantSame()
+	})
+}
+
+// TestRewoundBeforeAnotherRequest checks that a rewind that was found is not forgotten
+// because a list is requested for another reason before it could begin.
+func TestRewoundBeforeAnotherRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "5", fakeapi.Options{}) // the server is at 3
+		verified := 0
+		w.opts.Verify = func(context.Context) (string, error) {
+			if verified++; verified == 2 { // the probe has been answered
+				return "", errors.New("the server restarts")
+			}
+			return "", nil
+		}
+		w.start()
+		w.Relist("the store is damaged")
+		w.pass(time.Minute)
+		w.wantTrace("relist: history was rewound", "listed 2@3", "caught up")
+		w.wantRequests("list limit=1", "watch stream")
 		w.wantSame()
 	})
 }

@@ -162,6 +162,45 @@ func TestColdStreamUnanswered(t *testing.T) {
 	})
 }
 
+// TestStreamUnansweredOnce checks that one streamed list without an answer does not end
+// streaming: it may have waited in client-go's retries of 429. Two in a row do.
+func TestStreamUnansweredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		unanswered := 1
+		w.through(between{watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			if opts.SendInitialEvents != nil && unanswered > 0 {
+				unanswered--
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return w.server.WatchWithContext(ctx, opts)
+		}})
+		w.start()
+		w.pass(31 * time.Second)
+		w.wantRequests("list limit=500", "watch 3")
+		relist := func() {
+			w.server.Send(errorEvent(expired()))
+			w.pass(time.Minute)
+		}
+		relist()
+		w.wantRequests("watch stream")
+		unanswered = 2
+		relist()
+		w.wantRequests("list limit=500", "watch 3")
+		relist()
+		w.wantRequests("list limit=500", "watch 3")
+		relist()
+		if w.wantRequests("list limit=500", "watch 3"); unanswered != 0 {
+			t.Errorf("%d streamed lists were not requested", unanswered)
+		}
+		unanswered = 0
+		relist()
+		w.wantRequests("list limit=500", "watch 3")
+		w.wantSame()
+	})
+}
+
 // TestWarmUnanswered checks a server that answers lists, but neither accepts nor refuses
 // watches.
 func TestWarmUnanswered(t *testing.T) {

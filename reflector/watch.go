@@ -64,6 +64,7 @@ type session struct {
 	events    int       // without bookmarks
 	last      time.Time // when the last one came
 	bookmarks int
+	moved     int // bookmarks with another resource version than the held one
 }
 
 // brought reports whether the watch delivered an event or a bookmark.
@@ -247,7 +248,9 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 		upTo = "" // the stream is not known to be complete up to rv
 	}
 	if e.Type == watch.Bookmark {
-		s.bookmarks++
+		if s.bookmarks++; rv != "" && rv != r.held {
+			s.moved++
+		}
 		r.note(func(s *Status) { s.LastBookmark = time.Now() })
 		err = r.opts.Sink.Bookmark(ctx, upTo)
 	} else {

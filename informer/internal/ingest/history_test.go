@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -48,6 +49,41 @@ func TestReachedOfOtherHistory(t *testing.T) {
 	at("a list for another reason runs")
 	_ = l.Close()
 	at("it has broken")
+}
+
+// unwritable is a store that cannot be invalidated while it has an error.
+type unwritable struct {
+	store.Store
+	err error
+}
+
+func (s *unwritable) Invalidate(ctx context.Context, reason string) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.Store.Invalidate(ctx, reason)
+}
+
+// TestRewoundNoted checks that a rewind counts as noted once the scope itself says so on
+// disk, and not before: a process that dies in between must find it in the ledger.
+func TestRewoundNoted(t *testing.T) {
+	p := newPipeline(t, nil)
+	list(t, p, "10", object("a", "1", "9"))
+	noted := 0
+	p.opts.RewoundNoted = func(context.Context) { noted++ }
+	s := &unwritable{p.store, errors.New("disk full")}
+	p.store = s
+	for _, want := range []int{0, 1} {
+		l, err := p.Relist(t.Context(), reflector.Rewound)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		if noted != want {
+			t.Errorf("noted %d times after %v, want %d", noted, s.err, want)
+		}
+		s.err = nil
+	}
 }
 
 // finding is a store during whose Relist an audit ends.

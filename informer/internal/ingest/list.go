@@ -91,7 +91,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		return nil
 	}
 	if p.state.Foreign() == cluster.Foreign {
-		if err := p.invalidate(ctx, cluster.ForeignContent); err != nil {
+		if _, err := p.invalidate(ctx, cluster.ForeignContent); err != nil {
 			return err
 		}
 	}

@@ -140,12 +140,14 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 		// is closed.
 		_ = p.store.Apply(store.Batch{Reason: noted, Rewound: true})
 	}
+	written := true
 	if cp := p.store.Checkpoint(); cp.RV != "" || rewound {
-		if err := p.invalidate(ctx, noted); err != nil {
+		var err error
+		if written, err = p.invalidate(ctx, noted); err != nil {
 			return nil, err
 		}
 	}
-	if rewound && p.opts.RewoundNoted != nil {
+	if rewound && written && p.opts.RewoundNoted != nil {
 		p.opts.RewoundNoted(ctx)
 	}
 	p.wire.tap.Begin()
@@ -159,16 +161,16 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	return &relist{Relist: r, p: p, reason: reason, held: p.state.Begin()}, nil
 }
 
-// invalidate notes on disk that what is stored has no resource version. The error is that
-// of ctx.
-func (p *Pipeline) invalidate(ctx context.Context, reason string) error {
+// invalidate notes on disk that what is stored has no resource version, and reports
+// whether that is written. The error is that of ctx.
+func (p *Pipeline) invalidate(ctx context.Context, reason string) (written bool, _ error) {
 	err := p.store.Invalidate(ctx, reason)
 	if err != nil && ctx.Err() == nil {
 		// The file keeps its older RV with the objects of that RV: after a crash, the
 		// next process starts with both.
 		klog.FromContext(ctx).Error(err, "The list that begins could not be noted on disk")
 	}
-	return ctx.Err()
+	return err == nil, ctx.Err()
 }
 
 // errUnidentified refuses to believe that a resource is gone.

@@ -44,8 +44,8 @@ type History struct {
 
 // Of returns the history of a scope of a backend.
 func Of(backend store.Backend, scope store.Scope) History {
-	group := scope.Kind.Group
-	return History{backend, scope.Cluster, scope.Resource == "events" && (group == "" || group == "events.k8s.io")}
+	events := scope.Resource == "events" || scope.Resource == "events.events.k8s.io"
+	return History{backend, scope.Cluster, events}
 }
 
 // histories has the informers that run.
@@ -80,7 +80,7 @@ const rewinds = "rewinds"
 // isShared reports whether it is known which informers have the same history: without a
 // backend, or with one that cannot be compared, it is not.
 func (h History) isShared() bool {
-	return h.backend != nil && reflect.TypeOf(h.backend).Comparable()
+	return h.backend != nil && reflect.ValueOf(h.backend).Comparable()
 }
 
 // Join adds the informer of a scope until leave is called; id is "" if the scope is only

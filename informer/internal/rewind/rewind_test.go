@@ -197,3 +197,34 @@ func TestUnshared(t *testing.T) {
 		t.Error("it was told")
 	}
 }
+
+// TestEvents checks that events of either group have a history of their own.
+func TestEvents(t *testing.T) {
+	inWorld(t, func(w *world) {
+		core, newer := &informer{}, &informer{}
+		newerScope := scope("c", "events.events.k8s.io")
+		newerScope.Kind.Group = "events.k8s.io"
+		of := Of(w.backend, newerScope)
+		defer of.Join(w.Context(), newer, newerScope.ID())()
+		defer Of(w.backend, scope("c", "events")).Join(w.Context(), core, "events")()
+		of.Found(w.Context(), newer)
+		w.want("events", newerScope.ID())
+		if core.told != 1 || w.pods.told+w.nodes.told != 0 {
+			w.Errorf("core events were told %d times, pods %d and nodes %d", core.told, w.pods.told, w.nodes.told)
+		}
+	})
+}
+
+// unhashable is a backend that can be compared by its type only.
+type unhashable struct {
+	store.Backend
+	opts any
+}
+
+// TestUnhashable checks that a backend whose value cannot be a key is shared with nobody.
+func TestUnhashable(t *testing.T) {
+	h := Of(unhashable{opts: []int{1}}, scope("c", "pods"))
+	leave := h.Join(t.Context(), &informer{}, "id")
+	h.Found(t.Context(), &informer{})
+	leave()
+}
