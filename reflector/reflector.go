@@ -169,7 +169,7 @@ type tally struct {
 	expired        int      // watches that ended because history was lost or rewound
 	whole          int      // catch-up watches that timed out without a bookmark
 	cut            int      // catch-up watches in a row that broke in silence
-	unanswered     int      // streamed lists in a row that had no answer, though pages had
+	unanswered     int      // streamed lists in a row without an answer, though pages had
 	listStreams    int      // streamed lists in a row that broke after some objects
 	probeStreams   int      // streamed lists of a probe in a row that failed
 	failedProbes   int      // probes in a row that the server failed
