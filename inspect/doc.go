@@ -42,9 +42,10 @@
 // up to 5 seconds until the informer's state is at least as new as that resource version
 // (informer.Informer.NotOlderThan), and answer 504 if it is not.
 //
-// All requests except status, file, scopes and snapshot take scope=ID, or scope=RESOURCE
-// if that identifies one scope; with one informer it may be omitted. Answers contain the
-// objects that readers of the informer see; a walk over many objects is no snapshot.
+// All requests except status, file, scopes, consumers and snapshot take scope=ID, or
+// scope=RESOURCE if that identifies one scope; with one informer it may be omitted.
+// Answers contain the objects that readers of the informer see; a walk over many objects
+// is no snapshot.
 //
 // An error is {"error": "..."}, with a "cause" if that is "damage" or "no key". The
 // status is 400 for a wrong parameter, 403 for what needs secrets=show, 404 for something

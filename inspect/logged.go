@@ -154,9 +154,9 @@ func expired(inf *informer.Informer, rv string, err error) error {
 		return tooOld(rv, state.Last.RV)
 	case !errors.Is(err, store.ErrTrimmed) && !errors.Is(err, store.ErrLineage):
 		return err
-	case state.Oldest.RV == "":
+	case state.Oldest.RV == "" && state.Readable.IsZero():
 		why = "changes are known from the next list on"
-	case isUpTo(rv, state.Oldest.RV) && rv != state.Oldest.RV:
+	case state.Oldest.RV != "" && isUpTo(rv, state.Oldest.RV) && rv != state.Oldest.RV:
 		why = "changes are known from resource version " + state.Oldest.RV + " on"
 	default:
 		why = "a list has led past it"

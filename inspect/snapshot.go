@@ -41,6 +41,8 @@ func (e *endpoint) serveSnapshot(a *answer, q question) error {
 		return fmt.Errorf("copy the database: %w", err)
 	}
 	defer func() { _ = f.Close() }() // nothing to flush
+	// Nothing is written to the client meanwhile: see answer.flush.
+	_ = a.control.SetWriteDeadline(time.Time{})
 	w := &space.Writer{Writer: &whileWanted{f, q.ctx}, Path: dir}
 	size, err := db.CopyTo(w)
 	if w.Short != nil { // bbolt does not wrap a writer's error

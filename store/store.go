@@ -219,7 +219,7 @@ type Store interface {
 	// Encode returns the encoded, uncompressed entry of an object, which Decode accepts.
 	// It encodes a copy, because encoding writes to the cache inside a resource.Quantity
 	// and other goroutines may read the object. Without a codec, the entry contains the
-	// object.
+	// object; a backend that stores encoded objects returns an *ObjectError.
 	Encode(runtime.Object) (Entry, error)
 	// Compare returns the header of the stored object with the key of obj (a zero Header
 	// if there is none), and whether both have the same content, but for apiVersion and

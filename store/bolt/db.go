@@ -213,8 +213,14 @@ func (d *DB) beginEpochIn(tx *bbolt.Tx) error {
 	}
 	meta := tx.Bucket(layout.Meta)
 	d.opts.Logger.Info("Another epoch begins, dropping all that is stored", "path", d.path, "epoch", d.epoch)
-	if tx.Bucket(layout.Scopes) != nil {
+	if scopes := tx.Bucket(layout.Scopes); scopes != nil {
+		var ids []string
+		_ = scopes.ForEachBucket(func(id []byte) error { ids = append(ids, string(id)); return nil })
+		reached := layout.ReadReached(tx, ids)
 		if err := tx.DeleteBucket(layout.Scopes); err != nil {
+			return err
+		}
+		if err := layout.WriteReached(tx, reached); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -24,8 +25,22 @@ type ledgerValue struct {
 
 var _ store.Ledger = (*DB)(nil)
 
-// Ledger implements store.Ledger.
+// Ledger implements store.Ledger. If the file could not be opened again after a write
+// that failed, it tries that once more. The error is then no store.ErrCorrupt: nothing is
+// known to be damaged.
 func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte, err error) {
+	values, err = d.readLedger(ctx, name)
+	if errors.Is(err, boltfile.ErrNoHandle) {
+		_ = d.file.Retry() // the next read says whether it is open
+		values, err = d.readLedger(ctx, name)
+	}
+	if errors.Is(err, boltfile.ErrNoHandle) {
+		err = fmt.Errorf("ledger %q: %w", name, boltfile.ErrNoHandle)
+	}
+	return values, err
+}
+
+func (d *DB) readLedger(ctx context.Context, name string) (values map[string][]byte, err error) {
 	values = map[string][]byte{}
 	if d.Suspended() != nil {
 		return values, nil

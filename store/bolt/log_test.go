@@ -2,9 +2,11 @@ package bolt_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -654,6 +656,113 @@ func TestLogAboveOutlivesDrop(t *testing.T) {
 		t.Errorf("a resource version of the history before: %v", err)
 	}
 	_ = db
+}
+
+// TestLogAboveOutlivesWipe checks that a resource version of the content before a wipe,
+// or before another epoch, is not looked up in the log of the content after it: both may
+// be the answer to a server that was restored. What is higher than that is looked up.
+func TestLogAboveOutlivesWipe(t *testing.T) {
+	look := func(s store.Store, rv string) error {
+		for e, err := range s.Follow(t.Context(), store.Place{RV: rv}) {
+			if err != nil {
+				return err
+			}
+			if e.Mark != nil {
+				break
+			}
+		}
+		return nil
+	}
+	for name, again := range map[string]func(t *testing.T, path string, db *bolt.DB) bolt.Options{
+		"another epoch": func(t *testing.T, _ string, db *bolt.DB) bolt.Options {
+			must(t, db.Close())
+			return bolt.Options{Epoch: "2"}
+		},
+		"wiped while open": func(t *testing.T, _ string, db *bolt.DB) bolt.Options {
+			_, err := db.Wipe(func(store.Scope) bool { return true })
+			must(t, err)
+			return bolt.Options{}
+		},
+		"wiped while open, and ended": func(t *testing.T, _ string, db *bolt.DB) bolt.Options {
+			_, err := db.Wipe(nil)
+			must(t, errors.Join(err, db.Close()))
+			return bolt.Options{}
+		},
+		"wiped while closed": func(t *testing.T, path string, db *bolt.DB) bolt.Options {
+			must(t, db.Close())
+			db, err := bolt.Open(path, bolt.Options{})
+			must(t, err)
+			// Without another scope, the file is as new after the wipe.
+			other, err := db.Open(inNamespace("other"), scriptOptions())
+			must(t, err)
+			loadScript(t, other, "100", 0)
+			must(t, other.Flush(t.Context()))
+			_, err = db.Wipe(func(s store.Scope) bool { return s == scriptScope() })
+			must(t, errors.Join(err, db.Close()))
+			return bolt.Options{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			db, s := mustOpenScript(t, path, bolt.Options{})
+			loadScript(t, s, "100", 0, 1)
+			must(t, s.Apply(store.Batch{RV: "500", Changes: []store.Change{{Object: small.object(2, 2)}}}))
+			must(t, s.Flush(t.Context()))
+			opts := again(t, path, db)
+			if name != "wiped while open" {
+				_, s = mustOpenScript(t, path, opts)
+			}
+			loadScript(t, s, "300", 0, 1)
+			must(t, s.Flush(t.Context()))
+			for i, rv := range []string{"450", "550", "600"} {
+				must(t, s.Apply(store.Batch{RV: rv, Changes: []store.Change{{Object: small.object(2, i+3)}}}))
+				must(t, s.Flush(t.Context()))
+			}
+			for _, rv := range []string{"400", "500"} {
+				if err := look(s, rv); !errors.Is(err, store.ErrTrimmed) {
+					t.Errorf("%s, of the content before: %v", rv, err)
+				}
+			}
+			if err := look(s, "550"); err != nil {
+				t.Errorf("550, of this content: %v", err)
+			}
+		})
+	}
+}
+
+// TestLogInsideOfParts checks that changes are inside of a resource version only in the
+// commit that has it, also if a commit has more than one part of the log.
+func TestLogInsideOfParts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	_, s := mustOpenScript(t, path, bolt.Options{})
+	loadScript(t, s, "10", 0)
+	must(t, s.Flush(t.Context()))
+	noise := rand.NewChaCha8([32]byte{1})
+	for _, rv := range []string{"20", "30"} {
+		batch := store.Batch{RV: rv}
+		for i := range 200 {
+			content := make([]byte, 7000)
+			_, _ = noise.Read(content)
+			batch.Changes = append(batch.Changes, store.Change{Object: configMap(fmt.Sprintf("default/large%d", i), rv, base64.StdEncoding.EncodeToString(content))})
+		}
+		must(t, s.Apply(batch))
+		must(t, s.Flush(t.Context()))
+	}
+	inside, n := 0, 0
+	for e, err := range s.Follow(t.Context(), store.Place{RV: "10"}) {
+		if must(t, err); e.Mark != nil && e.Mark.RV == "30" {
+			break
+		}
+		if e.Mark == nil {
+			n++
+		}
+		if e.Inside {
+			inside++
+		}
+	}
+	if n != 400 || inside > 0 {
+		t.Errorf("%d of %d changes are inside, want none of 400", inside, n)
+	}
 }
 
 // TestLogOfClockSteps checks that commits under a clock that was ahead, or behind, change

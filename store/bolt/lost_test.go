@@ -335,6 +335,48 @@ func TestViewWithoutFile(t *testing.T) {
 	}
 }
 
+// TestLedgerWithoutFile checks that a ledger of a file that could not be opened again is
+// not taken for a damaged one, whose owner would begin anew, and is read once the file
+// can be opened.
+func TestLedgerWithoutFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.SetLedger(t.Context(), "l", map[string][]byte{"key": []byte("value")}); err != nil {
+		t.Fatal(err)
+	}
+	aside := path + ".aside"
+	failed := failWrites(db)
+	move := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = db.update("test", func(*bbolt.Tx) error {
+		move(path, aside)
+		return os.Mkdir(path, 0o700) // it cannot be opened, nor replaced
+	})
+	if !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	if values, err := db.Ledger(t.Context(), "l"); !errors.Is(err, boltfile.ErrNoHandle) || errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("values %q, error %v", values, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	move(aside, path)
+	if values, err := db.Ledger(t.Context(), "l"); err != nil || string(values["key"]) != "value" {
+		t.Errorf("values %q, error %v", values, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // failWrites makes all writes fail until the file is opened again.
 func failWrites(db *DB) (cause error) {
 	cause = errors.New("the disk fails")

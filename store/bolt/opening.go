@@ -36,12 +36,8 @@ func (s opening) load() error {
 			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
 		}
 		s.locked(func(s *state) { s.opened(m) })
-		for name, state := range m.Indexes {
-			if state.Ready {
-				s.indexes.Stored[name] = storedIndex(name, state.Identity)
-			}
-		}
-		return nil
+		s.useIndexes(m)
+		return s.fillIndexes()
 	}
 	if why := s.useless(m); why != "" {
 		if s.old != nil {
@@ -196,6 +192,25 @@ func (s opening) reconcileIndexes(m *record.Manifest) error {
 	return nil
 }
 
+// useIndexes changes the scope's indexes to those of the file, which is only read, and
+// those of the options. Of the latter, what the file does not have as it is asked for is
+// kept in memory.
+func (s opening) useIndexes(m *record.Manifest) {
+	next, built := s.indexes.Clone(), map[string]*indexes.Memory{}
+	for name, idx := range s.indexes.Stored {
+		if there := m.Indexes[name]; !there.Ready || there.Identity != idx.Identity() {
+			next.Volatile[name], built[name] = idx.Func, indexes.NewMemory()
+			delete(next.Stored, name)
+		}
+	}
+	for name, there := range m.Indexes {
+		if there.Ready && !next.Has(name) {
+			next.Stored[name] = storedIndex(name, there.Identity)
+		}
+	}
+	s.locked(func(s *state) { _ = s.indexesBuilt(next, built) })
+}
+
 // sayDropped logs the indexes that are no longer requested, because queries by them
 // worked before.
 func (s opening) sayDropped(names []string) {
@@ -278,7 +293,14 @@ func (s opening) fillIndexes() error {
 			continue
 		}
 		built := indexes.NewMemory()
-		err := s.read("index "+name, func(sn *snapshot) error { return sn.EachIndexed(name, built.Add) })
+		err := s.read("index "+name, func(sn *snapshot) error {
+			if s.db.readOnly {
+				if err := s.checks.index(&sn.Snapshot, name); err != nil {
+					return err
+				}
+			}
+			return sn.EachIndexed(name, built.Add)
+		})
 		if err != nil {
 			return err
 		}

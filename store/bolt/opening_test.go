@@ -18,7 +18,11 @@ import (
 	"github.com/go-logr/logr/funcr"
 	bbolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -72,6 +76,89 @@ func TestOpenReadOnlyMissing(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory was made: %v", err)
+	}
+}
+
+// TestReadOnlyIndexes checks that a reader answers by each index that it asks for: of one
+// that the file does not have, or not ready, it computes the entries.
+func TestReadOnlyIndexes(t *testing.T) {
+	dir := t.TempDir()
+	path, interrupted := filepath.Join(dir, "informers.db"), filepath.Join(dir, "interrupted.db")
+	plain := store.Options{Codec: scriptOptions().Codec}
+	db, s, err := openScriptWith(path, bolt.Options{}, plain)
+	must(t, err)
+	const n = 600
+	batch := store.Batch{RV: "10"}
+	for i := range n {
+		obj := configMap(fmt.Sprintf("default/c%03d", i), "5", "x").(*corev1.ConfigMap)
+		obj.Labels = map[string]string{"app": "other"}
+		if i%3 == 0 {
+			obj.Labels["app"] = "web"
+		}
+		batch.Changes = append(batch.Changes, store.Change{Key: "default/" + obj.Name, Object: obj})
+	}
+	must(t, s.Apply(batch))
+	must(t, db.Close())
+	// The copy is of a process that dies while it builds the index.
+	app, calls := index.Label("app"), 0
+	interrupts := app
+	interrupts.Func = func(obj any) ([]string, error) {
+		if calls++; calls == n-1 {
+			b, err := os.ReadFile(path)
+			must(t, err)
+			must(t, os.WriteFile(interrupted, b, 0o600))
+		}
+		return app.Func(obj)
+	}
+	with := plain
+	with.Indexes = []index.Index{interrupts}
+	without, err := os.ReadFile(path)
+	must(t, err)
+	db, _, err = openScriptWith(path, bolt.Options{}, with)
+	must(t, err)
+	must(t, db.Close())
+	stored := filepath.Join(dir, "stored.db")
+	must(t, os.Rename(path, stored))
+	must(t, os.WriteFile(path, without, 0o600))
+
+	web, err := labels.Parse("app=web")
+	must(t, err)
+	other := app
+	other.Version, other.Func = "2", func(any) ([]string, error) { return []string{"web"}, nil }
+	for name, c := range map[string]struct {
+		path string
+		opts store.Options
+		want int
+	}{
+		"stored":                {stored, store.Options{Indexes: []index.Index{app}}, n / 3},
+		"stored, not asked for": {stored, store.Options{}, n / 3},
+		"stored, all decoded":   {stored, store.Options{Indexes: []index.Index{app}, DecodedBytes: -1}, n / 3},
+		"stored, another now":   {stored, store.Options{Indexes: []index.Index{other}}, n},
+		"a function":            {path, store.Options{Indexers: cache.Indexers{app.Name: app.Func}}, n / 3},
+		"not stored":            {path, store.Options{Indexes: []index.Index{app}}, n / 3},
+		"half stored":           {interrupted, store.Options{Indexes: []index.Index{app}}, n / 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.opts.Codec = plain.Codec
+			db, err := bolt.OpenReadOnly(c.path, bolt.Options{})
+			must(t, err)
+			defer func() { must(t, db.Close()) }()
+			s, err := db.Open(scriptScope(), c.opts)
+			must(t, err)
+			keys, err := s.Keys(store.Query{Index: app.Name, Values: []string{"web"}})
+			must(t, err)
+			objects, err := s.Objects(store.Query{Index: app.Name, Values: []string{"web"}})
+			must(t, err)
+			values, err := s.Values(app.Name)
+			must(t, err)
+			if len(keys) != c.want || len(objects) != c.want || !slices.Contains(values, "web") {
+				t.Errorf("by the index %d keys and %d objects, want %d; values %q", len(keys), len(objects), c.want, values)
+			}
+			selected, err := s.Select(store.Query{Selector: web})
+			if must(t, err); len(selected) != n/3 {
+				t.Errorf("by the label %d objects, want %d", len(selected), n/3)
+			}
+		})
 	}
 }
 

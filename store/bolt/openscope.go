@@ -284,6 +284,11 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 		if b, err = scopes.CreateBucket([]byte(s.id)); err != nil {
 			return err
 		}
+		above, err := layout.TakeReached(tx, s.id)
+		if err != nil {
+			return err
+		}
+		m.Log.Above = store.Higher(m.Log.Above, above)
 	}
 	if err := layout.CreateContent(b, m); err != nil {
 		return err

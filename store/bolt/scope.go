@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -333,7 +334,7 @@ func (s *scopeStore) Invalidate(ctx context.Context, reason string) error {
 		s.writerMu.Unlock()
 		return nil
 	}
-	s.invalidated(store.Batch{Reason: reason})
+	s.invalidated(store.Batch{Reason: cmp.Or(reason, "invalidated")})
 	s.mu.Unlock()
 	s.writerMu.Unlock()
 	return s.flushOnce(ctx)

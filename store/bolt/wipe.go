@@ -116,6 +116,7 @@ func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bo
 	for _, s := range open {
 		ids = append(ids, s.id) // it may have begun since the scopes were listed
 	}
+	reached := layout.ReadReached(tx, ids)
 	for _, id := range ids {
 		if scopes == nil {
 			break // the file was replaced since the scopes were listed
@@ -133,11 +134,18 @@ func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bo
 			return err
 		}
 	}
+	if !all { // after a wipe of everything the file is as a new one
+		if err := layout.WriteReached(tx, reached); err != nil {
+			return err
+		}
+	}
 	for _, s := range open {
 		if !s.isLeased() {
 			continue // the scope will not be relisted
 		}
-		if err := s.create(tx, s.emptyManifest(reasonWiped), false); err != nil {
+		m := s.emptyManifest(reasonWiped)
+		m.Log.Above = reached[s.id]
+		if err := s.create(tx, m, false); err != nil {
 			return err
 		}
 	}

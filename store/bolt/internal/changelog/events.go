@@ -15,6 +15,8 @@ import (
 const (
 	// partBytes is how much a part has of what is selected, in bytes.
 	partBytes = 1 << 20
+	// largeBytes is how much a part of a commit that does not end has, in bytes.
+	largeBytes = 16 << 20
 	// passedBytes is how much of the log is passed over for a part, in bytes. It is more
 	// where the state after a change is looked for.
 	passedBytes = 16 << 20
@@ -59,11 +61,14 @@ func (r *Reader) read(from uint64, all bool, ahead *Ahead, part *Part) error {
 	reader := &events{Reader: r, open: map[string]*store.Event{}, now: time.Now().UnixNano()}
 	var out []*store.Event
 	size, passed, isGap := 0, 0, false
+	// Who looks a resource version up needs the mark of each change: see store.Insides.
+	// So a part ends behind one, unless a commit is very large.
+	atMark := true
 	err = r.EachHead(from, func(b *record.Block) bool {
 		if b.Last() < from {
 			return true
 		}
-		isEnough := size >= partBytes || passed >= passedBytes && len(reader.open) == 0
+		isEnough := size >= partBytes && (atMark || size >= largeBytes) || passed >= passedBytes && len(reader.open) == 0
 		if part.End = b.First() > l.Last; part.End || isEnough {
 			return false
 		}
@@ -91,7 +96,7 @@ func (r *Reader) read(from uint64, all bool, ahead *Ahead, part *Part) error {
 			size += markBytes
 			out = append(out, &store.Event{Time: time.Unix(0, at), Mark: r.Mark(m)})
 		}
-		part.Next = b.Last() + 1
+		part.Next, atMark = b.Last()+1, b.Mark != nil || b.Thinned
 		return reader.err == nil
 	})
 	isShort := part.End && part.Next <= l.Last && (!all || l.Last > full)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	bbolt "go.etcd.io/bbolt"
@@ -160,6 +161,30 @@ func TestFindAmongFrozen(t *testing.T) {
 		})
 		if found > 4*all {
 			t.Errorf("%.0f allocations, and %.0f to read all", found, all)
+		}
+	})
+}
+
+// TestExpiredOfOrdered checks that no block is looked at behind one that is later than
+// now if the times of blocks do not decrease, and that the answer is that of looking.
+func TestExpiredOfOrdered(t *testing.T) {
+	inLog(t, 50, false, func(r *Reader) {
+		b := r.Bucket.Bucket(layout.Log)
+		for now := range int64(50) {
+			for _, age := range []int64{1, 10} {
+				looks := trimming{LogState: &record.LogState{}, age: time.Duration(age), now: now}
+				knows := looks
+				knows.LogState = &record.LogState{Ordered: 1}
+				c := b.Cursor()
+				for k, v := c.First(); k != nil; k, v = c.Next() {
+					if want, got := looks.isExpired(b, k, v), knows.isExpired(b, k, v); got != want {
+						t.Fatalf("at %d with age %d, block %x: %t, want %t", now, age, k, got, want)
+					}
+				}
+				if knows.ahead != 0 {
+					t.Fatalf("at %d, blocks were looked at up to %d", now, knows.ahead)
+				}
+			}
 		}
 	})
 }

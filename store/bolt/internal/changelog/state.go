@@ -280,9 +280,13 @@ func (s *State) Committed(c Capture, l record.LogState, rv string, share int64) 
 	s.rewound = s.rewound && !c.rewound
 }
 
-// Lost forgets the log. What an earlier history has reached stays known.
-func (s *State) Lost(error) {
+// Lost forgets the log. What an earlier history has reached stays known. A wipe may be
+// made because the server's history is another one now, so this one counts as earlier.
+func (s *State) Lost(cause error) {
 	above := store.Higher(s.reached, s.Log.Above)
+	if errors.Is(cause, store.ErrWiped) {
+		above = store.Higher(above, store.Higher(s.StoredRV, s.Log.Readable))
+	}
 	s.SetLog(record.LogState{}, "")
 	s.Attempts, s.Moment = nil, Moment{asOf: s.asOf, Taken: Takeover{at: time.Now()}, rewound: above != "", reached: above}
 	s.marked, s.held, s.least = 0, 0, untrimmed{}

@@ -171,6 +171,9 @@ func (t *trimming) isExpired(b *bbolt.Bucket, k, v []byte) bool {
 	if at > t.now && binary.BigEndian.Uint64(k) < t.ahead {
 		at = t.behind
 	}
+	if at > t.now && t.Ordered != 0 && t.Ordered <= binary.BigEndian.Uint64(k) {
+		return false // nor is one that follows from before now
+	}
 	if at > t.now {
 		c := b.Cursor()
 		for k, v := c.Seek(k); k != nil && at > t.now; k, v = c.Next() {

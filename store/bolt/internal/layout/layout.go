@@ -22,6 +22,9 @@ var (
 	keyCreated = []byte("created")
 	keyScopes  = []byte("scopes")
 	Ledger     = []byte("ledger") // in Meta; has a bucket for each name
+	// keyReached is in Meta, and has the resource versions that dropped scopes had
+	// reached, by id.
+	keyReached = []byte("reached")
 
 	Scopes       = []byte("scope") // has a bucket for each scope, by id
 	keyManifest  = []byte("manifest")
