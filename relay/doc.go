@@ -42,7 +42,7 @@
 // inside a group it cannot, and receives 410: what it has cannot be known. A watch of a
 // single name may, since each state of its object has its own resource version. A
 // resource version that is not reached yet is waited for; if it turns out to be inside a
-// group, the watch ends with 410, too.
+// group, or if no server is followed that could reach it, the watch ends with 410, too.
 //
 // When the process ends, watches end without an error: their clients go on where they
 // were, with the next process.

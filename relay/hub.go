@@ -272,6 +272,8 @@ func (h *hub) findLocked(p store.Place, told string) (e entry, wait bool, err er
 			return e, false, fmt.Errorf("%w: %s may be of a history of the server that is no more", store.ErrLineage, p.RV)
 		case n == last && compareRV(p.RV, told) < 0:
 			return entry{at: n}, false, nil
+		case n == last && (!h.s.At.IsZero() || !h.s.Live):
+			return e, false, fmt.Errorf("%w: %s is after the state that is served, and nothing follows it", store.ErrTrimmed, p.RV)
 		case n == last:
 			return entry{at: n, ahead: p.RV}, false, nil
 		case n.group.from != "" && compareRV(p.RV, n.group.from) <= 0:

@@ -608,6 +608,37 @@ func TestAhead(t *testing.T) {
 	})
 }
 
+// TestAheadOfTheEnd watches from a resource version that is never reached, since nothing
+// follows what is served.
+func TestAheadOfTheEnd(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		at   bool // the state is that of a moment, and not that of a file
+	}{{"a file", false}, {"a moment", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			inScene(t, func(s *scene) {
+				s.list(3, 100)
+				if s.from[0].Live = false; test.at {
+					state, err := s.store.History()
+					s.must(err)
+					s.from[0].At = state.Readable
+				}
+				server, err := New(s.from, Options{Token: "x"})
+				s.must(err)
+				defer server.Close()
+				s.served = server.find("pods")
+				for rv, want := range map[string]string{"100": "nothing", "110": "Expired"} {
+					w, err := s.watch(rv, "")
+					s.must(err)
+					if got := next(w); got != want {
+						t.Errorf("a watch from %s is sent %s, want %s", rv, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestAheadIsReached watches from a resource version that the relay has not reached, and
 // then has: the watch is no different from others, and gets bookmarks.
 func TestAheadIsReached(t *testing.T) {
