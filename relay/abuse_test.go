@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"encoding/json"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/informctl/informctl/store"
 )
 
 // maxHeap is what the lists of a page of abuse may hold together, in bytes.
@@ -86,5 +89,65 @@ func TestHeapUnderAbuse(t *testing.T) {
 	}
 	if status != http.StatusTooManyRequests {
 		t.Errorf("one list more is answered with %d, want 429", status)
+	}
+}
+
+// slowly is a Reader whose pages but the first are long in coming.
+type slowly struct {
+	store.Store
+	wait time.Duration
+}
+
+func (r slowly) Select(q store.Query) ([]store.Entry, error) {
+	if q.After != "" {
+		<-time.After(r.wait)
+	}
+	return r.Store.Select(q)
+}
+
+// TestPatience lists with little time for what is written: a list that is slow here
+// arrives whole, one that its client does not read is broken off.
+func TestPatience(t *testing.T) {
+	patience := writePatience
+	writePatience = 500 * time.Millisecond
+	t.Cleanup(func() { writePatience = patience })
+	for _, test := range []struct {
+		name  string
+		pods  int
+		slow  time.Duration // between two pages
+		rests time.Duration // of the client
+		whole bool
+	}{
+		{"slow here", pageSize + 1, 2 * writePatience, 0, true},
+		{"slow client", 1200, 0, 3 * writePatience, false},
+	} {
+		from := file(t, test.pods)
+		from[0].Reader = slowly{from[0].Reader.(store.Store), test.slow}
+		_, config := serving(t, from, Options{}, filepath.Join(t.TempDir(), "kubeconfig"))
+		for _, protocol := range []string{"h2", "http/1.1"} {
+			t.Run(test.name+", "+protocol, func(t *testing.T) {
+				config := rest.CopyConfig(config)
+				config.NextProtos = []string{protocol}
+				c, err := rest.HTTPClientFor(config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.CloseIdleConnections()
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/api/v1/pods?fieldSelector=status.phase%21%3DNone", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res, err := c.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = res.Body.Close() }()
+				<-time.After(test.rests)
+				b, err := io.ReadAll(res.Body)
+				if whole := err == nil && json.Valid(b); whole != test.whole {
+					t.Errorf("%s: %d bytes, %v, want a whole list: %v", res.Proto, len(b), err, test.whole)
+				}
+			})
+		}
 	}
 }

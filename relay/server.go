@@ -215,7 +215,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-cache, private")
-	w = deadlined{w, http.NewResponseController(w)}
+	limited := deadlined{w, http.NewResponseController(w)}
+	defer limited.begin() // the end of the answer is written behind the handler
+	w = limited
 	if s.isProbe(w, r) {
 		return
 	}
@@ -386,10 +388,22 @@ type deadlined struct {
 	control *http.ResponseController
 }
 
-func (w deadlined) within(do func() error) error {
+// begin begins the time of what is written next.
+func (w deadlined) begin() {
 	// An error means that the writer has no deadlines, as in a test.
 	_ = w.control.SetWriteDeadline(time.Now().Add(writePatience))
-	return do()
+}
+
+// within gives do its time. There is no deadline behind it: HTTP/2 ends a request whose
+// deadline has passed, also if nothing is written, and the next write may be long in
+// coming.
+func (w deadlined) within(do func() error) error {
+	w.begin()
+	err := do()
+	if err == nil {
+		_ = w.control.SetWriteDeadline(time.Time{})
+	}
+	return err
 }
 
 // Write implements http.ResponseWriter.
@@ -398,12 +412,8 @@ func (w deadlined) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Flush implements http.Flusher. A watch may be quiet for long then: HTTP/2 ends a
-// request whose deadline has passed, also if nothing is written.
-func (w deadlined) Flush() {
-	_ = w.within(w.control.Flush)
-	_ = w.control.SetWriteDeadline(time.Time{})
-}
+// Flush implements http.Flusher.
+func (w deadlined) Flush() { _ = w.within(w.control.Flush) }
 
 // Hijack implements http.Hijacker, for WebSockets.
 func (w deadlined) Hijack() (net.Conn, *bufio.ReadWriter, error) {
