@@ -141,16 +141,18 @@ func (s *served) ConvertToTable(ctx context.Context, obj runtime.Object, options
 // definitions is the resource of the definitions of custom resources.
 const definitions = "customresourcedefinitions.apiextensions.k8s.io"
 
-// definition returns the definition of a custom resource, nil if it is not held.
+// definition returns the definition of a custom resource, as of the moment that is told;
+// nil if it is not held.
 func (s *Server) definition(resource string) *unstructured.Unstructured {
 	crds := s.find(definitions)
 	if crds == nil {
 		return nil
 	}
-	obj, ok, err := crds.Reader.Object(resource)
-	if err != nil || !ok {
+	entries, err := crds.Reader.Select(store.Query{Keys: []string{resource}, At: crds.At})
+	if err != nil || len(entries) == 0 {
 		return nil
 	}
+	obj, _ := crds.Reader.Decode(entries[0])
 	crd, _ := obj.(*unstructured.Unstructured)
 	return crd
 }

@@ -20,7 +20,8 @@ import (
 )
 
 // TestColumnsChange has the columns of a custom resource change under a watch of Tables:
-// it ends before it sends a row with other columns than its first Table had.
+// it ends before it sends a row with other columns than its first Table had. Of the moment
+// before, the columns are those of then, also when the definition is deleted.
 func TestColumnsChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -58,14 +59,25 @@ func TestColumnsChange(t *testing.T) {
 			bolttest.List(t, s, "1000", obj)
 			return Collection{Scope: scope, Reader: s, Live: true}
 		}
-		put := func(c Collection, obj *unstructured.Unstructured, rv string) {
+		change := func(c Collection, change store.Change, rv string) {
 			s := c.Reader.(store.Store)
-			if err := s.Apply(store.Batch{Changes: []store.Change{{Object: obj}}, RV: rv}); err != nil {
+			if err := s.Apply(store.Batch{Changes: []store.Change{change}, RV: rv}); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+		}
+		put := func(c Collection, obj *unstructured.Unstructured, rv string) {
+			change(c, store.Change{Object: obj}, rv)
+		}
+		now := func(c Collection) Collection {
+			state, err := c.Reader.History()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.At, c.Live = state.Readable, false
+			return c
 		}
 		crds := open(definitions, schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, crd(column("a")))
 		widgets := open("widgets.example.com", schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, widget("1"))
@@ -74,6 +86,7 @@ func TestColumnsChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer server.Close()
+		before := Collections{now(crds), now(widgets)}
 		s := server.find("widgets.example.com")
 		to := &target{kind: metav1.SchemeGroupVersion.WithKind("Table"), table: &metav1.TableOptions{}, printer: s.printer()}
 		ctx := context.WithValue(request.WithNamespace(t.Context(), ""), targetKey{}, to)
@@ -96,6 +109,15 @@ func TestColumnsChange(t *testing.T) {
 		put(widgets, widget("1003"), "1003")
 		if got := next(w); got != "end" {
 			t.Errorf("after the columns have changed the watch is sent %s, want the end", got)
+		}
+		change(crds, store.Change{Key: "widgets.example.com", RV: "1004"}, "1004")
+		server, err = New(before, Options{Token: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		if got := server.find("widgets.example.com").printer().Columns(); len(got) != 2 || got[1].Name != "a" {
+			t.Errorf("of the moment before there are the columns %v, want the name and a", got)
 		}
 	})
 }
