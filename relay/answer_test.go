@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -215,6 +217,49 @@ func TestContinueWithResourceVersion(t *testing.T) {
 		w := get(t, s, "/api/v1/configmaps?limit=1&continue="+url.QueryEscape(list.Continue)+"&resourceVersion="+rv, runtime.ContentTypeJSON)
 		if w.Code != want {
 			t.Errorf("resource version %q: %d, want %d: %s", rv, w.Code, want, w.Body)
+		}
+	}
+}
+
+// TestDiscoveryHasAnOrder asks again and again for the discovery that is made of what is
+// held: kubectl takes the first group that has a name, and its first version.
+func TestDiscoveryHasAnOrder(t *testing.T) {
+	db := openFile(t, filepath.Join(t.TempDir(), "informers.db"))
+	var held Collections
+	for _, gv := range []schema.GroupVersion{
+		{Group: "networking.istio.io", Version: "v1beta1"}, {Group: "networking.istio.io", Version: "v1"},
+		{Group: "gateway.networking.k8s.io", Version: "v1"}, {Group: "networking.istio.io", Version: "v1alpha3"},
+		{Group: "a.example.com", Version: "v1"}, {Group: "apps", Version: "v1"},
+	} {
+		scope := store.Scope{Resource: "gateways." + gv.Group, Kind: gv.WithKind("Gateway"), Form: store.Unstructured}
+		held = append(held, filled(t, db, scope, &unstructured.Unstructured{}))
+	}
+	s, err := New(held, Options{Token: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first := get(t, s, "/apis", "").Body.String()
+	var groups metav1.APIGroupList
+	if err := json.Unmarshal([]byte(first), &groups); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			got = append(got, v.GroupVersion)
+		}
+	}
+	want := []string{
+		"apps/v1", "a.example.com/v1", "gateway.networking.k8s.io/v1",
+		"networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the discovery has %v, want %v", got, want)
+	}
+	for range 50 {
+		if again := get(t, s, "/apis", "").Body.String(); again != first {
+			t.Fatalf("the discovery is\n%s\nand then\n%s", first, again)
 		}
 	}
 }

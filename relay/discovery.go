@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -136,12 +138,33 @@ func (s *Server) discovery() []apidiscoveryv2.APIGroupDiscovery {
 			out = append(out, group)
 		}
 	}
+	var made []Collection
 	for _, versions := range held {
-		for _, c := range versions {
-			out = s.addMade(out, c)
-		}
+		made = slices.AppendSeq(made, maps.Values(versions))
+	}
+	slices.SortFunc(made, byPriority)
+	for _, c := range made {
+		out = s.addMade(out, c)
 	}
 	return out
+}
+
+// byPriority is the order of collections in the discovery, of which clients take the
+// first that has a name: the groups of Kubernetes come before others, and stable and high
+// versions of a group before its others.
+func byPriority(a, b Collection) int {
+	isCustom := func(c Collection) int {
+		if scheme.Scheme.IsGroupRegistered(c.Scope.Kind.Group) {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(isCustom(a), isCustom(b)),
+		cmp.Compare(a.Scope.Kind.Group, b.Scope.Kind.Group),
+		version.CompareKubeAwareVersionStrings(b.Scope.Kind.Version, a.Scope.Kind.Version),
+		cmp.Compare(a.Scope.Resource, b.Scope.Resource),
+	)
 }
 
 // addMade adds a resource of which there is no document.
