@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -159,15 +160,32 @@ func next(w watch.Interface) string {
 	return string(e.Type) + " " + metaOf(e.Object).GetResourceVersion()
 }
 
-// TestGone has the source lose a collection: its watches expire.
+// goes is a Source whose collections go.
+type goes struct {
+	all  Collections
+	gone atomic.Bool
+}
+
+func (g *goes) Collections() []Collection {
+	if g.gone.Load() {
+		return nil
+	}
+	return g.all
+}
+
+// TestGone has the source lose a collection, and nobody asks for objects: its watches
+// expire.
 func TestGone(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.list(3, 100)
+		from := &goes{all: s.from}
+		server, err := New(from, Options{Token: "x"})
+		s.must(err)
+		defer server.Close()
+		s.served = server.find("pods")
 		w, err := s.watch("100", "")
 		s.must(err)
-		synctest.Wait()
-		s.from = nil
-		s.server.dropGone(s.server.collections())
+		from.gone.Store(true)
 		if got := next(w); got != "Expired" {
 			t.Errorf("the watch is sent %s, want Expired", got)
 		}

@@ -316,6 +316,11 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 				return err
 			}
 		case <-ticker.C:
+			// Nobody else may ask for objects, by which the server hears of it.
+			w.s.server.dropGone(w.s.server.collections())
+			if err := context.Cause(w.s.hub.ctx); err != nil {
+				return err
+			}
 			if err := w.mark(ctx, n, &ahead); err != nil {
 				return err
 			}
