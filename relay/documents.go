@@ -27,6 +27,7 @@ type Documents struct {
 	ledger store.Ledger
 
 	mu        sync.RWMutex // protects the fields below, whose values do not change
+	cluster   string       // see Of
 	version   []byte       // JSON; nil: not known
 	groups    []apidiscoveryv2.APIGroupDiscovery
 	resources map[schema.GroupVersionResource]apidiscoveryv2.APIResourceDiscovery
@@ -45,6 +46,7 @@ const (
 	// follows.
 	ledgerOfDocuments = "relay/documents"
 	documentKey       = "json.zst"
+	clusterKey        = "cluster" // whose document it is
 
 	versionPath, corePath, groupsPath, openAPIPath = "/version", "/api", "/apis", "/openapi/v3"
 
@@ -58,6 +60,26 @@ func OpenDocuments(ctx context.Context, ledger store.Ledger) *Documents {
 	d := &Documents{ledger: ledger}
 	_ = d.load(ctx)
 	return d
+}
+
+// Of makes them the documents of a cluster, by its identity: a file may have those of
+// another one, which are not used then. OpenDocuments opens those of none. It is not
+// called while Fetch runs.
+func (d *Documents) Of(ctx context.Context, cluster string) {
+	if cluster == d.whose() {
+		return
+	}
+	d.mu.Lock()
+	d.cluster, d.version, d.groups, d.resources, d.index = cluster, nil, nil, nil, openAPIIndex{}
+	d.mu.Unlock()
+	_ = d.load(ctx)
+}
+
+// whose returns the cluster whose documents they are.
+func (d *Documents) whose() string {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.cluster
 }
 
 // isEmpty reports whether nothing is known of what the server has.
@@ -109,7 +131,7 @@ func (d *Documents) read(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	value, ok := values[documentKey]
-	if !ok {
+	if !ok || string(values[clusterKey]) != d.whose() {
 		return nil, nil
 	}
 	z, err := codec.NewZstd(nil)
@@ -232,8 +254,11 @@ func (f *fetching) keep(ctx context.Context, path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	value := z.Compress(nil, b)
-	return f.ledger.ReplaceLedger(ctx, ledgerOfDocuments+path, map[string][]byte{documentKey: value})
+	values := map[string][]byte{documentKey: z.Compress(nil, b)}
+	if cluster := f.whose(); cluster != "" {
+		values[clusterKey] = []byte(cluster)
+	}
+	return f.ledger.ReplaceLedger(ctx, ledgerOfDocuments+path, values)
 }
 
 // openAPI answers a request for a schema. ok is false if there is none.

@@ -35,11 +35,15 @@ type File struct {
 }
 
 // ServerLedger is the name under which informctl remembers its server in the file, and
-// ServerVersion the value that is the server's version.
+// ServerVersion the value that is the version of the server that it followed last.
 const (
 	ServerLedger  = "informctl/server"
 	ServerVersion = "version"
 )
+
+// ServerVersionOf returns the name of the value of ServerLedger that is the version of the
+// server of a cluster: a file may hold several.
+func ServerVersionOf(cluster string) string { return ServerVersion + "/" + cluster }
 
 // Failure is an error in its encoded form: JSON, or a part in an answer of parts.
 type Failure struct {

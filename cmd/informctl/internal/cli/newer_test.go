@@ -14,11 +14,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // skewedServer serves two pods with a field that no Go type has, as a server of that
-// version. It returns the path of a kubeconfig.
-func skewedServer(t *testing.T, version string) string {
+// cluster and version. It returns the path of a kubeconfig.
+func skewedServer(t *testing.T, cluster, version string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pod := func(name string) any {
@@ -40,7 +41,7 @@ func skewedServer(t *testing.T, version string) string {
 				{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}},
 			}}
 		case "/api/v1/namespaces/kube-system":
-			body = corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "one"}}
+			body = corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: types.UID(cluster)}}
 		default:
 			body = map[string]any{
 				"apiVersion": "v1", "kind": "PodList", "metadata": map[string]any{"resourceVersion": "5"}, "items": []any{pod("p"), pod("q")},
@@ -58,11 +59,12 @@ func skewedServer(t *testing.T, version string) string {
 }
 
 // TestNewerServer checks that each command which shows objects of a newer server says
-// once that fields may be left out, and of how many objects.
+// once that fields may be left out, and of how many objects; also when the file was kept
+// with another cluster since.
 func TestNewerServer(t *testing.T) {
 	const phrase = "are left out"
 	for version, newer := range map[string]bool{"v1.99.1+k3s1": true, "v1.20.0": false, "": false} {
-		config := skewedServer(t, version)
+		config := skewedServer(t, "one", version)
 		path := filepath.Join(t.TempDir(), "informers.db")
 		want := map[bool]int{true: 1}[newer]
 		check := func(objects string, got said, args ...string) {
@@ -88,6 +90,11 @@ func TestNewerServer(t *testing.T) {
 		check("of 2 objects", say(t.Context(), "query", "pods", "--db", path), "query")
 		check("of 2 objects", say(t.Context(), "info", "--db", path), "info")
 		stop()
+		other := skewedServer(t, "two", map[bool]string{true: "v1.20.0", false: "v1.99.1"}[newer])
+		if got := say(t.Context(), "run", "pods", "--once", "--kubeconfig", other, "--db", path); got.Code != 0 {
+			t.Errorf("the run of another cluster: %+v", got)
+		}
+		check("of 2 objects", say(t.Context(), "query", "pods", "--db", path, "--of-cluster", "one"), "query, behind another cluster")
 	}
 }
 
@@ -108,7 +115,7 @@ func TestVersionOfTypes(t *testing.T) {
 	}
 	for i, newer := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "informers.db")
-		config := skewedServer(t, fmt.Sprintf("v1.%d.9", minor+i))
+		config := skewedServer(t, "one", fmt.Sprintf("v1.%d.9", minor+i))
 		if got := say(t.Context(), "run", "pods", "--once", "--kubeconfig", config, "--db", path); strings.Contains(got.Err, "newer than") != newer {
 			t.Errorf("a server of version 1.%d: %+v", minor+i, got)
 		}

@@ -100,8 +100,9 @@ func (d *Database) Resources() []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
-// ServerVersion returns the version of the server that run has last followed, "" if it is
-// unknown.
+// ServerVersion returns the version of the server of the cluster that is read, "" if it is
+// unknown. Of several clusters, or from a process, it is that of the server that run has
+// last followed.
 func (db *Database) ServerVersion(ctx context.Context) string {
 	if db.File == nil {
 		return db.server
@@ -109,6 +110,9 @@ func (db *Database) ServerVersion(ctx context.Context) string {
 	values, err := db.File.Ledger(ctx, wire.ServerLedger)
 	if err != nil {
 		return "" // what is read of the file reports the damage
+	}
+	if len(Clusters(db.Scopes)) == 1 {
+		return string(values[wire.ServerVersionOf(db.Scopes[0].Scope.Cluster)])
 	}
 	return string(values[wire.ServerVersion])
 }

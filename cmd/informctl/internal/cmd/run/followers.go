@@ -218,7 +218,9 @@ func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
 	warn := cmdutil.Warnings(logger)
 	var err error
 	if server != "" { // else it did not say: what is noted stays
-		err = fs.note(ctx, wire.ServerLedger, wire.ServerVersion, server)
+		for _, name := range []string{wire.ServerVersion, wire.ServerVersionOf(fs.cluster.identity)} {
+			err = errors.Join(err, fs.note(ctx, wire.ServerLedger, name, server))
+		}
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -246,6 +246,7 @@ func run(cmd *cobra.Command, o *options) error {
 		}
 		documents = relay.OpenDocuments(ctx, db)
 	}
+	documents.Of(ctx, c.identity)
 	c.documents = documents
 	err = o.followAll(ctx, db, out, logger, c, of)
 	endServing()

@@ -26,13 +26,14 @@ func (o *options) beginServing(ctx context.Context, db *bolt.DB, documents *rela
 	}
 	values, _ := db.Ledger(ctx, wire.ServerLedger) // else there is no version
 	last := o.lastCluster(ctx, db)
+	documents.Of(ctx, last)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	begun, failed := make(chan struct{}), make(chan error, 1)
 	ended.Go(func() {
 		from := &servedScopes{db: db, of: of, cluster: last, views: map[string]store.Store{}}
 		options := relay.Options{
-			Secrets: o.servesSecret, Documents: documents, ServerVersion: string(values[wire.ServerVersion]), Logger: logger,
+			Secrets: o.servesSecret, Documents: documents, ServerVersion: string(values[wire.ServerVersionOf(last)]), Logger: logger,
 		}
 		err := serving.Serve(ctx, from, options, serving.RunPath(o.database.Path), o.servePort, func(l *relay.Local) {
 			logger.Info("Serving", "kubeconfig", l.Kubeconfig, "address", l.Addr().String())

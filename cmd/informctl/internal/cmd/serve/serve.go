@@ -106,8 +106,10 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	documents := relay.OpenDocuments(ctx, db.File)
+	documents.Of(ctx, held.all[0].Scope.Cluster)
 	return serving.Serve(ctx, held.all, relay.Options{
-		Secrets: o.secrets, Documents: relay.OpenDocuments(ctx, db.File), ServerVersion: db.ServerVersion(ctx), Now: held.now, Warning: held.warning, Logger: logger,
+		Secrets: o.secrets, Documents: documents, ServerVersion: db.ServerVersion(ctx), Now: held.now, Warning: held.warning, Logger: logger,
 	}, serving.FilePath(o.file.Path), o.port, func(l *relay.Local) {
 		logger.Info("Serving", "file", o.file.Path, "resources", len(held.all), "state", held.state)
 		o.env.Note("kubectl --kubeconfig %s get pods -A", l.Kubeconfig)
