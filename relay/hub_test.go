@@ -825,6 +825,39 @@ func TestBookmarkBehindGroup(t *testing.T) {
 	})
 }
 
+// TestBookmarksDoNotGoBack has the minute's bookmark fall due when a commit is written that
+// the hub has not appended yet, so that its node is not the newest place.
+func TestBookmarksDoNotGoBack(t *testing.T) {
+	for _, test := range []struct {
+		lists bool // an earlier state after that
+		want  int  // bookmarks
+	}{{false, 0}, {true, 1}} {
+		inScene(t, func(s *scene) {
+			s.list(3, 100)
+			s.must(s.store.Apply(store.Batch{RV: "105"}))
+			s.flush()
+			s.served.hub.start()
+			synctest.Wait()
+			defer s.served.hub.watch()() // else what is passed is cut off
+			n := s.served.hub.tail()
+			ctx, cancel := context.WithCancel(s.Context())
+			cancel()
+			w := &watcher{s: s.served, bookmarks: true, out: make(chan watch.Event, watchBuffer)}
+			_ = w.serve(ctx, entry{at: n}, "105") // it ends at once
+			if test.lists {
+				s.must(w.tell(s.Context(), &group{place: n.place}))
+			}
+			s.put(1, 106, true)
+			s.flush()
+			ahead := ""
+			s.must(w.mark(s.Context(), n, &ahead))
+			if len(w.out) != test.want {
+				t.Errorf("behind 105, with an earlier list: %v, the watch is sent %d bookmarks, want %d", test.lists, len(w.out), test.want)
+			}
+		})
+	}
+}
+
 // full is a Reader whose disk is full.
 type full struct{ store.Store }
 

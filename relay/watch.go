@@ -40,7 +40,8 @@ type watcher struct {
 	bookmarks bool
 	target    *target // nil if the objects are sent as they are
 	out       chan watch.Event
-	owes      bool // a bookmark, if it ends: see fail. Only its goroutine uses it
+	owes      bool   // a bookmark, if it ends: see fail. Only its goroutine uses it
+	told      string // the highest resource version that the client was told; see mark
 	cancel    context.CancelFunc
 	slow      <-chan struct{} // closed when the watch is too slow
 }
@@ -189,6 +190,7 @@ func (w *watcher) send(ctx context.Context, e watch.Event) error {
 
 // serve sends what follows a place.
 func (w *watcher) serve(ctx context.Context, from entry, told string) error {
+	w.told = told
 	n, err := w.replay(ctx, from, told)
 	if err != nil {
 		return err
@@ -361,6 +363,10 @@ func (w *watcher) tell(ctx context.Context, g *group) error {
 	if w.target.isTable() && !slices.Equal(w.target.printer.Columns(), w.s.printer().Columns()) {
 		return errColumns
 	}
+	if g.from == "" {
+		w.told = g.place.RV // a list, which may be of an earlier state
+	}
+	w.told = store.Higher(w.told, g.place.RV)
 	last := ""
 	for _, c := range g.changes {
 		e, ok, err := c.event(w.p)
@@ -389,15 +395,17 @@ func (w *watcher) tell(ctx context.Context, g *group) error {
 }
 
 // mark sends a bookmark of how far a watch has come that has been sent all up to a node.
-// A client that is ahead of that would go back, until that is reached.
+// A client that is ahead of that would go back, until that is reached; so would one that
+// was told a higher resource version of the node before another commit came.
 func (w *watcher) mark(ctx context.Context, n *node, ahead *string) error {
 	told := w.s.hub.newest().told(n)
 	if *ahead != "" && compareRV(told, *ahead) < 0 {
 		return nil
 	}
-	if *ahead = ""; !w.bookmarks {
+	if *ahead = ""; !w.bookmarks || compareRV(told, w.told) < 0 {
 		return nil
 	}
+	w.told = told
 	return w.send(ctx, w.bookmark(told, false))
 }
 
