@@ -56,7 +56,8 @@
 // # Concurrency
 //
 // A collection has a goroutine that follows its log and one that has changes written as
-// long as somebody watches. They begin with the first watch and end with Server.Close, or
-// when the Source does not have the collection any more: each request for objects asks it,
-// and each watch once a minute. A watch has a goroutine that ends with its request.
+// long as somebody watches. They begin with the first watch and end with Server.Close,
+// or when the Source does not have the collection any more: each request for objects
+// asks it, and each watch once a minute. A watch has a goroutine that ends with its
+// request.
 package relay

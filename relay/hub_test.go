@@ -825,8 +825,8 @@ func TestBookmarkBehindGroup(t *testing.T) {
 	})
 }
 
-// TestBookmarksDoNotGoBack has the minute's bookmark fall due when a commit is written that
-// the hub has not appended yet, so that its node is not the newest place.
+// TestBookmarksDoNotGoBack has the minute's bookmark fall due when a commit is written
+// that the hub has not appended yet, so that its node is not the newest place.
 func TestBookmarksDoNotGoBack(t *testing.T) {
 	for _, test := range []struct {
 		lists bool // an earlier state after that

@@ -187,7 +187,7 @@ func (s *Server) dropGone(collections []Collection) {
 	for id, c := range s.served {
 		if !there.Has(id) {
 			delete(s.served, id)
-			c.hub.cancel(store.ErrTrimmed) // at once, for who has asked
+			c.hub.cancel(store.ErrTrimmed) // at once: a watch may have asked
 			s.ended.Go(func() { c.hub.end(store.ErrTrimmed) })
 		}
 	}

@@ -20,8 +20,8 @@ import (
 )
 
 // TestColumnsChange has the columns of a custom resource change under a watch of Tables:
-// it ends before it sends a row with other columns than its first Table had. Of the moment
-// before, the columns are those of then, also when the definition is deleted.
+// it ends before it sends a row with other columns than its first Table had. Of the
+// moment before, the columns are those of then, also when the definition is deleted.
 func TestColumnsChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {

@@ -41,8 +41,8 @@ const (
 	ServerVersion = "version"
 )
 
-// ServerVersionOf returns the name of the value of ServerLedger that is the version of the
-// server of a cluster: a file may hold several.
+// ServerVersionOf returns the name of the value of ServerLedger that is the version of
+// the server of a cluster: a file may hold several.
 func ServerVersionOf(cluster string) string { return ServerVersion + "/" + cluster }
 
 // Failure is an error in its encoded form: JSON, or a part in an answer of parts.

@@ -100,9 +100,9 @@ func (d *Database) Resources() []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
-// ServerVersion returns the version of the server of the cluster that is read, "" if it is
-// unknown. Of several clusters, or from a process, it is that of the server that run has
-// last followed.
+// ServerVersion returns the version of the server of the cluster that is read, "" if it
+// is unknown. Of several clusters, or from a process, it is that of the server that run
+// has last followed.
 func (db *Database) ServerVersion(ctx context.Context) string {
 	if db.File == nil {
 		return db.server
