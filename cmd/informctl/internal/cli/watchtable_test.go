@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +24,8 @@ import (
 )
 
 // TestWatchTables checks the columns of a watch: those of a custom resource come from its
-// definition in the file, and objects of several resources have name and age.
+// definition in the file, and metadata and objects of several resources have name and
+// age.
 func TestWatchTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, err := bolt.Open(path, bolt.Options{})
@@ -48,15 +50,17 @@ func TestWatchTables(t *testing.T) {
 		return inf
 	}
 	gadgets := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "GadgetList"}}
-	both := []*informer.Informer{
+	informers := []*informer.Informer{
 		follow(store.Scope{
 			Resource: "gadgets.example.com", Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}, Form: store.Unstructured,
 		}, gadgets, gadget("a", "one", map[string]any{"phase": "Ready"})),
 		follow(store.Scope{Resource: "nodes", Kind: corev1.SchemeGroupVersion.WithKind("Node")},
 			&corev1.NodeList{}, &corev1.Node{ObjectMeta: objectMeta("", "node-1", "")}),
+		follow(store.Scope{Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Form: store.Metadata},
+			&metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{ObjectMeta: objectMeta("a", "settings", "")}),
 	}
 	running.Go(func() {
-		if err := inspect.Serve(ctx, inspect.SocketPath(path), inspect.NewHandler(inspect.Of(db, both...))); err != nil {
+		if err := inspect.Serve(ctx, inspect.SocketPath(path), inspect.NewHandler(inspect.Of(db, informers...))); err != nil {
 			t.Error(err)
 		}
 	})
@@ -64,6 +68,7 @@ func TestWatchTables(t *testing.T) {
 	for resource, want := range map[string][]string{
 		"gadgets":       {"EVENT NAMESPACE NAME PHASE MADE", "ADDED a one Ready 10d"},
 		"nodes":         {"EVENT NAME STATUS ROLES AGE VERSION", "ADDED node-1 Unknown <none> 10d"},
+		"configmaps":    {"EVENT NAMESPACE NAME AGE", "ADDED a settings 10d"},
 		"gadgets,nodes": {"EVENT NAMESPACE NAME AGE", "ADDED a gadget.example.com/one 10d", "ADDED node/node-1 10d"},
 	} {
 		w := watchFor(t, resource, "--initial", "--db", path)

@@ -176,6 +176,7 @@ func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, 
 		if s.Resource == "" {
 			continue // the informer does not know its scope yet
 		}
+		scope.Form, _ = source.ParseForm(s.Form)
 		names = append(names, s.Resource)
 		// Two informers may hold the same scope.
 		if !slices.ContainsFunc(held, func(i store.Info) bool { return i.ID == s.ID }) {

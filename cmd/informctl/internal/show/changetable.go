@@ -5,6 +5,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/table"
 )
 
@@ -48,6 +49,9 @@ func (t *changeTable) columns(o printer.Object) (table.Kind, error) {
 		return table.Named(), nil
 	}
 	scope := o.View.Info.Scope
+	if scope.Form == store.Metadata {
+		return table.Named(), nil
+	}
 	if scope.Kind.Kind == "" {
 		scope.Kind = o.GetObjectKind().GroupVersionKind()
 	}

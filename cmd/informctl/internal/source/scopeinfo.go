@@ -102,11 +102,19 @@ func (s ScopeInfo) Scope() (store.Scope, error) {
 		Cluster: s.Cluster, Resource: s.Resource, Kind: gv.WithKind(s.Kind), Namespace: s.Namespace,
 		LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
 	}
+	var known bool
+	if scope.Form, known = ParseForm(s.Form); !known {
+		return scope, fmt.Errorf("the header's form is %q; there are typed, unstructured, metadata", s.Form)
+	}
+	return scope, nil
+}
+
+// ParseForm returns the form that its String names.
+func ParseForm(text string) (form store.Form, known bool) {
 	for _, form := range []store.Form{store.Typed, store.Unstructured, store.Metadata} {
-		if form.String() == s.Form {
-			scope.Form = form
-			return scope, nil
+		if form.String() == text {
+			return form, true
 		}
 	}
-	return scope, fmt.Errorf("the header's form is %q; there are typed, unstructured, metadata", s.Form)
+	return 0, false
 }
