@@ -643,6 +643,29 @@ func TestQueryWatch(t *testing.T) {
 	}
 }
 
+// TestQueryWatchOfZero checks that query --watch selects what query does by a field that
+// JSON leaves out where it is false.
+func TestQueryWatchOfZero(t *testing.T) {
+	shares := pod("a", "two", "web")
+	shares.Spec.HostPID = true
+	p := runProcess(t, pod("a", "one", "web"), shares, pod("a", "zero", "web"))
+	for selector, want := range map[string]string{
+		"spec.hostPID!=false": "pod/two\n",
+		"spec.hostPID!=true":  "pod/one\npod/zero\n",
+	} {
+		args := []string{"query", "pods", "--field-selector", selector, "-o", "name", "--db", p.path}
+		if got := string(run(t, args...)); got != want {
+			t.Errorf("%s: %q, want %q", selector, got, want)
+		}
+		w := following(t, append(args, "--watch")...)
+		if got := w.next(t, strings.Count(want, "\n")); got != want {
+			t.Errorf("%s --watch: %q, want %q", selector, got, want)
+		}
+		w.stop()
+		w.ends(t, 0, "")
+	}
+}
+
 // TestQueryWatchOnly checks that query --watch-only leaves out what is there.
 func TestQueryWatchOnly(t *testing.T) {
 	p := runProcess(t, pod("a", "one", "web"))

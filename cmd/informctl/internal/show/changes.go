@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
@@ -299,11 +300,27 @@ func (o *Changes) selected(v watched, line wire.ChangeLine) (e informer.Event, o
 		return e, false, err
 	}
 	i := source.Item{View: v.View, Namespace: m.GetNamespace(), Name: m.GetName()}
-	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.Selection.Sieve.Passes(i, obj, time.Time{}) })
+	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) {
+		return o.Selection.Sieve.Passes(i, o.asQueried(v.Info.Scope, obj), time.Time{})
+	})
 	if err != nil {
 		err = i.Wrap(err)
 	}
 	return e, ok, err
+}
+
+// asQueried returns an object in the form in which query tests it: a Go type has the zero
+// numbers and booleans that JSON leaves out. Redacted Secrets have no Go type.
+func (o *Changes) asQueried(scope store.Scope, obj runtime.Object) runtime.Object {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || scope.Form != store.Typed || !o.Selection.Sieve.Decodes() || scope.IsSecret() && !o.Selection.ShowSecrets {
+		return obj
+	}
+	typed, err := scheme.Scheme.New(scope.Kind)
+	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed) != nil {
+		return obj
+	}
+	return typed
 }
 
 // sentObject decodes an object. Its error does not quote it.
