@@ -52,15 +52,19 @@ func (p Path) Meets(field string) bool {
 // parts of the path are left where the field ends.
 func (p Path) follow(field string) (left int, fits bool) {
 	for _, part := range pathPart.FindAllString(field, -1) {
-		isElement := strings.HasPrefix(part, "[") && !strings.HasPrefix(part, `["`)
 		switch {
 		case len(p) == 0:
 			return 0, true
 		case part == p[0]:
 			p = p[1:]
-		case !isElement:
+		case !isElement(part) || part != "[*]" && isElement(p[0]):
 			return 0, false
 		}
 	}
 	return len(p), true
+}
+
+// isElement reports whether a part is an element of a list and no key of a map.
+func isElement(part string) bool {
+	return strings.HasPrefix(part, "[") && !strings.HasPrefix(part, `["`)
 }
