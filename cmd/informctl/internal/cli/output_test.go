@@ -146,6 +146,43 @@ func TestDocumentsAreThoseOfKubectl(t *testing.T) {
 	}
 }
 
+// TestDocumentsKeepLineBreaks checks that the last string of an object is the same in a
+// document whatever line breaks it ends with.
+func TestDocumentsKeepLineBreaks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{"a\n", "a\n\n", "a\n\n\n", "\n", "\n\n", " a\n \n"}
+	var objects []runtime.Object
+	for i, text := range texts {
+		w := widget("a", fmt.Sprint("w-", i))
+		w.Object["spec"] = map[string]any{"text": text}
+		objects = append(objects, w)
+	}
+	fillScope(t, db, nil, widgets, objects...)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	type document struct{ Spec struct{ Text string } }
+	for _, format := range []string{"json", "yaml", "kyaml"} {
+		var list struct{ Items []document }
+		if err := yaml.Unmarshal(run(t, "dump", "--db", path, "-o", format), &list); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range texts {
+			var one document
+			if err := yaml.Unmarshal(run(t, "query", "widgets", fmt.Sprint("w-", i), "--db", path, "-o", format), &one); err != nil {
+				t.Fatal(err)
+			}
+			if got := list.Items[i].Spec.Text; got != want || one.Spec.Text != want {
+				t.Errorf("-o %s: %q in a List and %q alone, want %q", format, got, one.Spec.Text, want)
+			}
+		}
+	}
+}
+
 // TestJSONPathIsThatOfTheList checks that templates that are applied to one item at a
 // time print the same as for the List.
 func TestJSONPathIsThatOfTheList(t *testing.T) {

@@ -223,15 +223,11 @@ func (r objectRenderer) text(o Object, prefix string) ([]byte, error) {
 	if err := p.PrintObj(&unstructured.Unstructured{Object: content}, &buf); err != nil {
 		return nil, err
 	}
-	lines := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
-	out := make([]byte, 0, len(lines)+bytes.Count(lines, []byte("\n"))*len(prefix))
-	for i, line := 0, []byte(nil); len(lines) > 0; i++ {
-		line, lines, _ = bytes.Cut(lines, []byte("\n"))
-		if i > 0 {
-			out = append(out, '\n')
-			if len(line) > 0 {
-				out = append(out, prefix...)
-			}
+	text := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	out := make([]byte, 0, len(text)+bytes.Count(text, []byte("\n"))*len(prefix))
+	for line := range bytes.Lines(text) { // the last string may end in line breaks
+		if len(out) > 0 && line[0] != '\n' {
+			out = append(out, prefix...)
 		}
 		out = append(out, line...)
 	}
