@@ -140,9 +140,10 @@ func (f *Flags) parse(form, argument string) (known bool, err error) {
 }
 
 // Whole reports whether the format prints more of an object than its metadata.
-func (f *Flags) Whole() bool {
-	return f.path != nil || f.template != nil || f.columns != nil || f.isDocument()
-}
+func (f *Flags) Whole() bool { return f.HasTemplate() || f.isDocument() }
+
+// HasTemplate reports whether a user says what is printed of an object.
+func (f *Flags) HasTemplate() bool { return f.path != nil || f.template != nil || f.columns != nil }
 
 // isDocument reports whether the format is JSON or YAML.
 func (f *Flags) isDocument() bool {

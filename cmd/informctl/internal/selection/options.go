@@ -165,11 +165,9 @@ func (o *Options) IsNamed() bool {
 	return !slices.ContainsFunc(o.Wanted, func(w resources.Wanted) bool { return len(w.Names) == 0 })
 }
 
-// IsOne reports whether the items are the object of one NAME. Several namespaces may have
-// an object of that name.
-func (o *Options) IsOne(items []source.Item) bool {
-	return len(o.Wanted) == 1 && len(o.Wanted[0].Names) == 1 && len(items) == 1
-}
+// NamesOne reports whether one NAME is selected. Several namespaces may have an object of
+// that name.
+func (o *Options) NamesOne() bool { return len(o.Wanted) == 1 && len(o.Wanted[0].Names) == 1 }
 
 // Explain prints how objects were found, if --explain is set or the result may be
 // surprising.

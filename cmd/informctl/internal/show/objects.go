@@ -67,11 +67,12 @@ func Objects(ctx context.Context, o *selection.Options) error {
 		case o.Sieve.Summary.Asked():
 			s := &o.Sieve.Summary
 			return printGroups(w, &o.Format, s, s.Largest(result.Tallies, o.Sieve.Limit))
-		}
-		if o.Format.IsTable() {
+		case o.Format.IsTable():
 			return printTables(w, o, db, result.Items, chosen.Views, chosen.OfSeveral(), now)
+		case len(result.Items) == 0 && o.NamesOne() && o.Format.HasTemplate():
+			return nil // the template is for an object and not for a List
 		}
-		return printer.Print(w, result.Items, o.Format.Printer(o.IsOne(result.Items)))
+		return printer.Print(w, result.Items, o.Format.Printer(o.NamesOne() && len(result.Items) == 1))
 	})
 	if err == nil {
 		o.Env.NoteNewer(db.ServerVersion(ctx), source.CountTyped(result.Items))
