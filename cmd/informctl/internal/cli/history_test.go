@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/codec"
@@ -210,6 +212,30 @@ func TestHistoryOfShortLived(t *testing.T) {
 	}
 	if got := say(t.Context(), "restore", "pods", "short", "--db", path); got.Code != 0 || !strings.Contains(got.Out, "\n  name: short\n") {
 		t.Errorf("restore: %+v", got)
+	}
+}
+
+// TestHistoryDocuments checks that the documents of all formats have the same content.
+func TestHistoryDocuments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	writeHistory(t, path)
+	documents := func(format, separator string) (all []any) {
+		for text := range strings.SplitSeq(strings.TrimSpace(string(run(t, "history", "pods", "--db", path, "-o", format))), separator) {
+			var document any
+			if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+				t.Fatalf("-o %s: %v", format, err)
+			}
+			if document != nil {
+				all = append(all, document)
+			}
+		}
+		return all
+	}
+	want := documents("json", "\n")
+	for _, format := range []string{"yaml", "kyaml"} {
+		if diff := cmp.Diff(want, documents(format, "---\n")); diff != "" {
+			t.Errorf("-o %s (-json +%s):\n%s", format, format, diff)
+		}
 	}
 }
 

@@ -83,9 +83,9 @@ times, as of the conditions of a node and of a Lease, are left out and counted. 
 and all other formats have each update, and so has a table with --only, --where or
 --follow, without heartbeats.
 
--o json and yaml have all fields with their values, and the whole object before the
-change and after it, as oldObject and object, without managedFields: one document for
-each change.
+-o json, yaml and kyaml have all fields with their values, and the whole object before
+the change and after it, as oldObject and object, without managedFields: one document
+for each change.
 
 -l and --field-selector select objects that match before or after the change. --where
 is an expression in CEL of object and oldObject, as in admission: oldObject is null

@@ -40,8 +40,8 @@ type loggedChange struct {
 	first   time.Time // when the first of several was written, or began to be made
 }
 
-// document is a line with the objects of the change, as -o json and yaml have it. The
-// names of the objects are those of --where.
+// document is a line with the objects of the change, as -o json, yaml and kyaml have it.
+// The names of the objects are those of --where.
 type document struct {
 	objectdiff.Line
 	OldObject map[string]any `json:"oldObject,omitempty"`
@@ -49,7 +49,9 @@ type document struct {
 }
 
 // wholeObjects reports whether the objects of a change are printed.
-func (o *options) wholeObjects() bool { return o.output == "json" || o.output == "yaml" }
+func (o *options) wholeObjects() bool {
+	return slices.Contains([]string{"json", "yaml", "kyaml"}, o.output)
+}
 
 func (o *options) document(c loggedChange) (document, error) {
 	before, err := o.content(c, c.before)
