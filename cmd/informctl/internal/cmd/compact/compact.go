@@ -186,15 +186,16 @@ func lockDatabase(path string) (db *bbolt.DB, f *os.File, err error) {
 	return db, f, nil
 }
 
-// removeLeftovers removes copies that were not finished. The caller must hold the lock:
-// copies are made only under it.
+// removeLeftovers removes copies that were not finished, whose names end in the number of
+// os.CreateTemp. The caller must hold the lock: copies are made only under it.
 func removeLeftovers(path string) error {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), filepath.Base(path)+compactSuffix) && entry.Type().IsRegular() {
+		number, ours := strings.CutPrefix(entry.Name(), filepath.Base(path)+compactSuffix)
+		if ours && number != "" && strings.Trim(number, "0123456789") == "" && entry.Type().IsRegular() {
 			if err := os.Remove(filepath.Join(filepath.Dir(path), entry.Name())); err != nil {
 				return err
 			}
