@@ -43,11 +43,14 @@ func (db *Database) Consumers(ctx context.Context) (found []durable.Status, err 
 }
 
 // Await waits until the scopes of the wanted resources are not older than a resource
-// version.
+// version. It passes over resources that are not there.
 func (db *Database) Await(wanted []resources.Wanted, rv string) error {
 	process := db.Process()
 	for _, want := range wanted {
 		infos, err := db.Find(want.Resource)
+		if errors.As(err, new(*resources.UnknownError)) {
+			continue // what reads them says so
+		}
 		if err != nil {
 			return err
 		}
