@@ -22,7 +22,8 @@ var widgets = store.Scope{
 
 // writeOwners writes a file with two Deployments of one namespace and one of another,
 // their ReplicaSets and Pods. The Deployment a/web was deleted with all that it owned,
-// and created again. A Pod is of a StatefulSet, which is not held.
+// and created again. A Pod is of a StatefulSet, which is not held, and widgets are of
+// two Services and another Deployment, which are not either.
 func writeOwners(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{})
@@ -76,9 +77,16 @@ func writeOwners(t *testing.T, path string) {
 		changed("12", moved), deleted("22", "a/web-1-x"), deleted("23", "a/web-1-y"), deleted("24", "a/api-1-x"),
 		deleted("25", "b/web-1-x"), deleted("26", "a/db-0"), deleted("27", "a/alone"),
 		changed("32", of("a", "web-2-x", "pod-2", "rs-3", "ReplicaSet", "web-2")))
-	owned := atVersion(widget("a", "w"))
-	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-1-x", UID: "pod-x"}})
-	writeScopeLog(t, db, widgets, []runtime.Object{owned}, deleted("28", "a/w"))
+	owned := func(name, version, kind, ownerName string, owner types.UID) runtime.Object {
+		w := atVersion(widget("a", name))
+		w.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: ownerName, UID: owner}})
+		w.SetUID(types.UID("widget-" + name))
+		return w
+	}
+	writeScopeLog(t, db, widgets, []runtime.Object{
+		owned("w", "v1", "Pod", "web-1-x", "pod-x"), owned("core", "v1", "Service", "front", "service"),
+		owned("knative", "serving.knative.dev/v1", "Service", "front", "knative"), owned("other", "example.com/v1", "Deployment", "gone", "gone"),
+	}, deleted("28", "a/w"), deleted("33", "a/core"), deleted("34", "a/knative"), deleted("35", "a/other"))
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -36,11 +36,13 @@ func parseOwner(cmd *cobra.Command, text string) (*owner, error) {
 	return &owner{wanted[0].Resource, wanted[0].Names[0]}, nil
 }
 
-// isNamedBy reports whether a reference names the owner by its kind and name.
-func (o owner) isNamedBy(ref metav1.OwnerReference) bool {
+// namedBy returns the scope of a reference's kind, and whether the reference names the
+// owner by its kind, of any group, and name.
+func (o owner) namedBy(ref metav1.OwnerReference) (store.Scope, bool) {
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	return ref.Name == o.name && resources.Is(store.Scope{Resource: plural.GroupResource().String(), Kind: kind}, o.resource)
+	scope := store.Scope{Resource: plural.GroupResource().String(), Kind: kind}
+	return scope, ref.Name == o.name && resources.Is(scope, o.resource)
 }
 
 // ownership is which objects name which as their owners. It has their UIDs only, and is
@@ -53,8 +55,9 @@ type ownership struct {
 	// owners are those that any known state of an object names.
 	owners map[types.UID][]types.UID
 	// The UIDs of the owner that is asked for: of the objects that are or were it, and
-	// those by which references name it.
-	held, named sets.Set[types.UID]
+	// those by which references name it, for each scope that namedBy returns.
+	held  sets.Set[types.UID]
+	named map[store.Scope]sets.Set[types.UID]
 }
 
 // findOwned returns the UIDs of the objects whose chain of owners leads to the one that
@@ -64,7 +67,7 @@ type ownership struct {
 func (o *options) findOwned(ctx context.Context, db *source.Database) (sets.Set[types.UID], error) {
 	found := &ownership{
 		owner: *o.owner, within: store.LogFilter{Namespace: o.selection.Filter.Namespace},
-		owners: map[types.UID][]types.UID{}, held: sets.New[types.UID](), named: sets.New[types.UID](),
+		owners: map[types.UID][]types.UID{}, held: sets.New[types.UID](), named: map[store.Scope]sets.Set[types.UID]{},
 	}
 	ofOwner, err := db.Find(o.owner.resource)
 	var unknown *resources.UnknownError
@@ -87,12 +90,13 @@ func (o *options) findOwned(ctx context.Context, db *source.Database) (sets.Set[
 			}
 		}
 	}
+	named := found.meant(ofOwner)
 	switch {
 	case len(found.held) > 0:
 		return found.below(found.held), nil
-	case len(found.named) > 0:
+	case len(named) > 0:
 		o.env.Note("%s is not known in %s; what names it as its owner is shown", o.ownerTitle(ofOwner), db.Path)
-		return found.below(found.named), nil
+		return found.below(named), nil
 	case unknown != nil:
 		return nil, fmt.Errorf("--owned-by: %w", unknown)
 	}
@@ -195,8 +199,11 @@ func (w *ownership) add(m metav1.Object, isOwner bool) {
 		w.held.Insert(uid)
 	}
 	for _, ref := range m.GetOwnerReferences() {
-		if w.owner.isNamedBy(ref) {
-			w.named.Insert(ref.UID)
+		if scope, ok := w.owner.namedBy(ref); ok {
+			if w.named[scope] == nil {
+				w.named[scope] = sets.New[types.UID]()
+			}
+			w.named[scope].Insert(ref.UID)
 		}
 		if !slices.Contains(of, ref.UID) {
 			of = append(of, ref.UID)
@@ -205,6 +212,24 @@ func (w *ownership) add(m metav1.Object, isOwner bool) {
 	if uid != "" && len(of) > 0 {
 		w.owners[uid] = of
 	}
+}
+
+// meant returns the UIDs by which references name the owner: those of the groups of its
+// scopes or, if there are none, of the resource that its name means among all.
+func (w *ownership) meant(ofOwner []store.Info) sets.Set[types.UID] {
+	group := func(info store.Info) string { return schema.ParseGroupResource(info.Scope.Resource).Group }
+	var named []store.Info
+	for scope := range w.named {
+		info := store.Info{Scope: scope}
+		if len(ofOwner) == 0 || slices.ContainsFunc(ofOwner, func(o store.Info) bool { return group(o) == group(info) }) {
+			named = append(named, info)
+		}
+	}
+	uids := sets.New[types.UID]()
+	for _, info := range resources.Meant(named, w.owner.resource) {
+		uids = uids.Union(w.named[info.Scope])
+	}
+	return uids
 }
 
 // below returns the UIDs of the objects whose chain of owners leads to one of roots.
