@@ -78,6 +78,14 @@ func TestWritesThroughIndexer(t *testing.T) {
 			w.server.Slow(0)
 			return err
 		}, 0},
+		"what a create returned, of what is not selected": {func(w *world, x cache.Indexer) error {
+			w.server.Slow(time.Second)
+			err := x.Add(object("not-selected", "1", w.server.Advance()))
+			w.put("b", "2") // the watch passes it
+			waitFor(2 * time.Second)
+			w.server.Slow(0)
+			return err
+		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {

@@ -33,9 +33,10 @@ type State struct {
 	listing   listing
 	repair    repair
 	unindexed map[string]error // by key: why an index function failed at the start
-	// ahead has the keys of objects that the program has written, through the indexer, at
-	// resource versions that the watch has not reached, and that it has not sent since.
-	ahead sets.Set[string]
+	// ahead has objects that the program has written, through the indexer, at resource
+	// versions that the watch has not reached, and that it has not sent since: the
+	// resource versions, by key.
+	ahead map[string]string
 }
 
 // New returns the State of an informer that has not started. urge keeps slow handlers
@@ -43,7 +44,7 @@ type State struct {
 func New(urge func() (end func())) *State {
 	s := &State{
 		urge: urge, hold: hold{rejected: map[string]error{}, written: sets.New[string]()},
-		unindexed: map[string]error{}, ahead: sets.New[string](),
+		unindexed: map[string]error{}, ahead: map[string]string{},
 	}
 	s.cond = sync.NewCond(&s.mu)
 	return s
@@ -106,7 +107,7 @@ func (s *State) Written(key, rv string) (reason string) {
 		return ""
 	}
 	if order, err := resourceversion.CompareResourceVersion(rv, s.reached); err == nil && order > 0 {
-		s.ahead.Insert(key)
+		s.ahead[key] = store.Higher(s.ahead[key], rv)
 		return ""
 	}
 	s.hold.written.Insert(key)
@@ -116,12 +117,36 @@ func (s *State) Written(key, rv string) (reason string) {
 	return writtenByProgram
 }
 
+// Pass notes that the watch has come to the resource version of a batch, which is about
+// to be stored. It returns the reason for a checkpoint without a resource version if the
+// watch has passed an object that the program has written, and has not brought it: the
+// informer does not select it, or the server has never had it.
+func (s *State) Pass(batch store.Batch) (reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ahead) == 0 || batch.RV == "" {
+		return ""
+	}
+	passed := maps.Clone(s.ahead)
+	for _, c := range batch.Changes {
+		delete(passed, c.Key)
+	}
+	for key, rv := range passed {
+		if order, err := resourceversion.CompareResourceVersion(rv, batch.RV); err == nil && order <= 0 {
+			delete(s.ahead, key)
+			s.hold.written.Insert(key)
+			reason = writtenByProgram
+		}
+	}
+	return reason
+}
+
 // IsAhead reports whether the program has written an object at a resource version that
 // the watch had not reached, and no change of it has been stored since.
 func (s *State) IsAhead(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ahead.Has(key)
+	return s.ahead[key] != ""
 }
 
 // Unindexed notes a stored object for which an index function has failed.
@@ -140,7 +165,7 @@ func (s *State) Store(ctx context.Context, batch store.Batch, rejected map[strin
 		delete(s.hold.rejected, c.Key)
 		delete(s.unindexed, c.Key)
 		s.hold.written.Delete(c.Key)
-		s.ahead.Delete(c.Key)
+		delete(s.ahead, c.Key)
 	}
 	for key, cause := range rejected {
 		s.hold.reject(ctx, key, cause)
@@ -189,7 +214,7 @@ type List struct {
 	listing  listing
 	rejected map[string]error
 	written  sets.Set[string]
-	ahead    sets.Set[string]
+	ahead    map[string]string
 	missing  error
 	stored   bool // in part at least
 }
@@ -208,7 +233,7 @@ func (s *State) Begin() *List {
 	defer s.mu.Unlock()
 	l := &List{s: s, listing: s.listing, rejected: s.hold.rejected, written: s.hold.written, ahead: s.ahead, missing: s.hold.missing}
 	s.hold.rejected, s.hold.written, s.hold.missing = map[string]error{}, sets.New[string](), nil
-	s.ahead = sets.New[string]()
+	s.ahead = map[string]string{}
 	s.listing.runs = true
 	return l
 }
@@ -219,11 +244,11 @@ func (l *List) Stored(b store.Batch) {
 	for _, c := range b.Changes {
 		delete(l.rejected, c.Key)
 		l.written.Delete(c.Key)
-		l.ahead.Delete(c.Key)
+		delete(l.ahead, c.Key)
 	}
 	if b.Loaded { // handlers are told everything
 		l.written.Clear()
-		l.ahead.Clear()
+		clear(l.ahead)
 	}
 }
 
@@ -233,14 +258,14 @@ func (l *List) Stored(b store.Batch) {
 func (l *List) Untold() []string {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	return sets.List(l.written.Union(l.ahead).Union(l.s.ahead))
+	return sets.List(l.written.Union(sets.KeySet(l.ahead)).Union(sets.KeySet(l.s.ahead)))
 }
 
 // Told notes that handlers are told an object that the program has written.
 func (l *List) Told(key string) {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	l.s.ahead.Delete(key)
+	delete(l.s.ahead, key)
 }
 
 // Break notes that the list has ended before it was whole.
