@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -68,6 +70,9 @@ func TestFindings(t *testing.T) {
 		"M6 a scope that is dropped":                     testDrop,
 		"M7 options of the tables":                       testTableOptions,
 		"M11 deletions without order":                    testNoOrder,
+		"a rewind whose list did not end":                testRewindForgotten,
+		"deletions of one resource version":              testDeletedTogether,
+		"a list in the place of a known commit":          testListAfterPlace,
 		"a deletion that was dropped":                    testDropped,
 		"objects that expire together":                   testExpired,
 		"M13 another object with the same bytes":         testSameBytes,
@@ -1869,5 +1874,86 @@ func testNotEncoded(sc *scene) {
 	sc.s.cancel = func(err error) { failed = err }
 	if err := l.Add(sc.Context(), &metav1.Status{}); !isObjectError(err) || !isObjectError(failed) {
 		sc.Errorf("a list ends with %v, and the scope with %v: it would list each second, and the status would not say why", err, failed)
+	}
+}
+
+// testRewindForgotten checks that a rewind whose list did not end is listed by the next
+// publisher, although the new history may have passed what the log has by then.
+func testRewindForgotten(sc *scene) {
+	sc.list(1500, object("a", 1400))
+	l, err := sc.s.Relist(sc.Context(), reflector.Rewound)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close() // the publisher dies
+	sc.w, sc.s = sc.publisher("second")
+	if cp := sc.s.Checkpoint(); cp.RV != "" {
+		sc.Errorf("the next publisher resumes at %s of a history that is no more", cp.RV)
+	}
+	sc.list(1600, object("a", 900))
+	if _, rv, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); err != nil || rv != "1600" {
+		sc.Errorf("after the list: %s, %v", rv, err)
+	}
+}
+
+// testDeletedTogether checks that a follower that ends between deletions of one resource
+// version, as those of events that expire, is told all of them.
+func testDeletedTogether(sc *scene) {
+	sc.list(10, object("a", 1), object("b", 2), object("c", 3))
+	for _, name := range []string{"a", "b", "c"} {
+		if err := sc.s.Push(sc.Context(), cache.Deleted, object(name, 20), "20"); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	if err := sc.s.commit(sc.Context()); err != nil {
+		sc.Fatal(err)
+	}
+	for n := 1; n <= 3; n++ {
+		w, err := sc.follower(FollowOptions{}).WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "10"})
+		if err != nil {
+			sc.Fatal(err)
+		}
+		told, rv := sets.New[string](), int64(0)
+		for range n {
+			m := (<-w.ResultChan()).Object.(*corev1.ConfigMap)
+			told.Insert(m.Name)
+			if rv, err = strconv.ParseInt(m.ResourceVersion, 10, 64); err != nil {
+				sc.Fatal(err)
+			}
+		}
+		w.Stop()
+		events, err := sc.watch(sc.follower(FollowOptions{}), rv)
+		if err != nil {
+			sc.Fatal(err)
+		}
+		for _, e := range events {
+			if e.Type == watch.Deleted {
+				told.Insert(e.Object.(*corev1.ConfigMap).Name)
+			}
+		}
+		if len(told) != 3 {
+			sc.Errorf("a follower that ended after %d deletions, at %d, was told %v", n, rv, sets.List(told))
+		}
+	}
+}
+
+// testListAfterPlace checks that a watch that skips what it knows does not go on over a
+// list that has taken the place of the commit that it knows: the database went back.
+func testListAfterPlace(sc *scene) {
+	sc.list(1000, object("a", 900), object("x", 950))
+	sc.mark(1005)
+	sc.push(cache.Added, object("b", 1030))
+	lw := sc.follower(FollowOptions{})
+	s, err := lw.read(sc.Context(), 1020, anchor{})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	w := &watcher{l: lw, id: s.id, pos: s.place, from: 1020, skipping: true, out: make(chan watch.Event, 10)}
+	sc.exec("DELETE FROM informctl.change WHERE rv = 1030")
+	sc.exec("DELETE FROM informctl.object WHERE rv = 1030")
+	sc.w, sc.s = sc.publisher("second")
+	sc.list(1100, object("a", 900), object("b", 1030)) // x is gone
+	if _, err := w.readRows(sc.Context()); !apierrors.IsResourceExpired(err) {
+		sc.Errorf("a watch from 1020 goes on over a list: %v, %d events", err, len(w.out))
 	}
 }

@@ -46,17 +46,21 @@ func (w *writer) newRelist(ctx context.Context, s *sink, reason string) (*relist
 		headers: map[string]header{}, seen: map[string]header{}, staged: map[string]bool{}, part: map[string]*row{},
 	}
 	// Parts of an earlier list whose outcome is not known are in before this, or never.
-	if err := l.again(ctx, func() error { return w.raiseEpoch(ctx) }); err != nil {
-		return nil, err
+	// What they have left goes in the same transaction: a database that goes back to
+	// before it has the earlier epoch again, so this list is not added to that.
+	old := []string{"DELETE FROM informctl.staging WHERE scope = $1"}
+	if l.isFirst {
+		old = append(old, "DELETE FROM informctl.object WHERE scope = $1")
 	}
-	// Another publisher may have taken over and listed meanwhile: what it has written
-	// stays.
-	err := l.fenced(ctx, func(b *batch) {
-		b.Queue(w.db.sql("DELETE FROM informctl.staging WHERE scope = $1"), w.id)
-		if l.isFirst {
-			b.Queue(w.db.sql("DELETE FROM informctl.object WHERE scope = $1"), w.id)
-		}
-	})
+	err := l.again(ctx, func() error { return w.raiseEpoch(ctx, old...) })
+	if err == nil && l.rewound && !l.isFirst {
+		// If this list does not end, the next one may find that the new history has
+		// passed what the log has.
+		w.failed = true
+		err = l.fenced(ctx, func(b *batch) {
+			b.Queue(w.db.sql("UPDATE informctl.scope SET problem = $2 WHERE id = $1"), w.id, reason)
+		})
+	}
 	if err == nil && !l.isFirst {
 		err = l.again(ctx, func() error { return l.readHeaders(ctx) })
 	}

@@ -70,7 +70,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	case from > s.last.rv && l.isOfFormer(from):
 		return nil, expired(from)
 	case from > s.last.rv:
-		w.pos, w.skipping, w.ahead = s.last, true, true
+		w.pos, w.skipping = s.last, true
 	case from <= s.above || s.place.seq == 0:
 		return nil, expired(from)
 	default:
@@ -137,7 +137,6 @@ type watcher struct {
 	initial     bool
 	endsInitial bool // a bookmark says where the initial events end
 	skipping    bool
-	ahead       bool // from was ahead of the log, which may have listed over it since
 	bookmarks   bool
 	out         chan watch.Event
 	stop        context.CancelFunc
@@ -271,6 +270,7 @@ type logRow struct {
 	key  []byte
 	form *int16
 	data []byte
+	more bool // a deletion that others of its resource version follow, or may follow
 }
 
 // readRows sends a page of the rows after pos and returns how many it has read. The row
@@ -293,10 +293,13 @@ func (w *watcher) readRows(ctx context.Context) (n int, err error) {
 			return 0, nil
 		}
 	}
-	if w.skipping && w.from <= above && (w.ahead || !w.passed(items)) {
+	if w.skipping && w.from <= above {
 		return 0, expired(w.from)
 	}
-	for _, it := range items[1:] {
+	for i, it := range items[1:] {
+		rest := items[i+2:]
+		// A commit ends with a mark: others may follow a deletion that ends a page.
+		it.more = it.kind == deleted && (len(rest) == 0 || rest[0].kind == deleted && rest[0].rv == it.rv)
 		if it.seq != w.pos.seq+1 || it.kind == broken {
 			return 0, expired(w.pos.rv)
 		}
@@ -307,17 +310,6 @@ func (w *watcher) readRows(ctx context.Context) (n int, err error) {
 		n++
 	}
 	return n, nil
-}
-
-// passed reports whether the rows up to the end of the first commit of a page reach from,
-// so that a list after it does not concern a watch that skips.
-func (w *watcher) passed(items []logRow) bool {
-	for _, it := range items {
-		if it.kind == mark && it.seq > w.pos.seq {
-			return it.rv >= w.from
-		}
-	}
-	return false
 }
 
 func (w *watcher) page(ctx context.Context) (items []logRow, above, last int64, err error) {
@@ -384,7 +376,9 @@ func (w *watcher) sendRow(ctx context.Context, it *logRow) bool {
 	if !w.send(ctx, t, obj) {
 		return false
 	}
-	w.l.delivered(receipt{it.anchor, w.newest})
+	if !it.more {
+		w.l.delivered(receipt{it.anchor, w.newest})
+	}
 	return true
 }
 
@@ -396,12 +390,16 @@ func (w *watcher) object(it *logRow) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if it.kind == gone {
+	if it.kind == gone || it.more {
 		m, err := meta.Accessor(obj)
 		if err != nil {
 			return nil, err
 		}
-		m.SetResourceVersion(strconv.FormatInt(it.rv, 10))
+		rv := it.rv
+		if it.more {
+			rv-- // who has only this one of several deletions has to receive all again
+		}
+		m.SetResourceVersion(strconv.FormatInt(rv, 10))
 	}
 	return obj, nil
 }

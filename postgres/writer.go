@@ -284,13 +284,20 @@ func (w *writer) isThere(ctx context.Context, end anchor) (there bool, err error
 // raiseEpoch fences the statements of this writer whose outcome is not known. Those may
 // be earlier calls, too: each raises the epoch further than the calls before it, whether
 // or not these were committed, and one that arrives late finds it too high.
-func (w *writer) raiseEpoch(ctx context.Context) error {
+//
+// It executes the statements of also in the same transaction, with the scope's id as $1.
+func (w *writer) raiseEpoch(ctx context.Context, also ...string) error {
 	w.raises++
 	next := w.epoch + w.raises
 	err := w.locked(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, w.db.sql("UPDATE informctl.scope SET epoch = $3 WHERE id = $1 AND epoch >= $2 AND epoch < $3 AND holder = $4"), w.id, w.epoch, next, w.holder)
 		if err == nil && tag.RowsAffected() == 0 {
 			return errFenced
+		}
+		for _, statement := range also {
+			if err == nil {
+				_, err = tx.Exec(ctx, w.db.sql(statement), w.id)
+			}
 		}
 		return err
 	})

@@ -227,9 +227,12 @@ func TestDiscoveryHasAnOrder(t *testing.T) {
 	db := openFile(t, filepath.Join(t.TempDir(), "informers.db"))
 	var held Collections
 	for _, gv := range []schema.GroupVersion{
-		{Group: "networking.istio.io", Version: "v1beta1"}, {Group: "networking.istio.io", Version: "v1"},
-		{Group: "gateway.networking.k8s.io", Version: "v1"}, {Group: "networking.istio.io", Version: "v1alpha3"},
-		{Group: "a.example.com", Version: "v1"}, {Group: "apps", Version: "v1"},
+		{Group: "networking.istio.io", Version: "v1beta1"},
+		{Group: "networking.istio.io", Version: "v1"},
+		{Group: "gateway.networking.k8s.io", Version: "v1"},
+		{Group: "networking.istio.io", Version: "v1alpha3"},
+		{Group: "a.example.com", Version: "v1"},
+		{Group: "apps", Version: "v1"},
 	} {
 		scope := store.Scope{Resource: "gateways." + gv.Group, Kind: gv.WithKind("Gateway"), Form: store.Unstructured}
 		held = append(held, filled(t, db, scope, &unstructured.Unstructured{}))
