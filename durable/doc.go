@@ -60,7 +60,7 @@
 // handled and that the successor has not seen are lost then, unless they have left
 // something behind that is watched: give objects a finalizer if their deletion is work.
 // If the resource version may be of a history that is no more, because the server was
-// restored from a backup, the successor receives everything.
+// restored from a backup or the file was wiped, the successor receives everything.
 //
 // What is shared has room for 512 KiB of compressed keys, which are 100,000 delayed ones
 // with short names. If more are left, those that only wait are left out, and the place is

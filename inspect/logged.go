@@ -158,6 +158,8 @@ func expired(inf *informer.Informer, rv string, err error) error {
 		why = "changes are known from the next list on"
 	case state.Oldest.RV != "" && isUpTo(rv, state.Oldest.RV) && rv != state.Oldest.RV:
 		why = "changes are known from resource version " + state.Oldest.RV + " on"
+	case state.Above != "" && isUpTo(rv, state.Above):
+		why = "it may be of before the server was restored or the file was wiped"
 	default:
 		why = "a list has led past it"
 	}

@@ -149,6 +149,9 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 			r.stopStream()
 			w = byPages
 			isUnanswered := errors.Is(err, errUnanswered)
+			if !isUnanswered {
+				r.tally.unanswered = 0
+			}
 			switch rv, err = r.receivePages(ctx, session, w, first); {
 			case isFailure(err):
 				r.tally.listStreams = streamTries // the server fails both

@@ -332,7 +332,7 @@ func (r *Reflector) step(ctx context.Context) error {
 			return err
 		}
 		if reason != "" {
-			r.noStreams = false // another server
+			r.noStreams, r.tally.unanswered = false, 0 // another server
 			r.relistFor(ctx, reason)
 		}
 	}

@@ -109,7 +109,7 @@ func (r slowly) Select(q store.Query) ([]store.Entry, error) {
 // arrives whole, one that its client does not read is broken off.
 func TestPatience(t *testing.T) {
 	patience := writePatience
-	writePatience = 500 * time.Millisecond
+	writePatience = 2 * time.Second
 	t.Cleanup(func() { writePatience = patience })
 	for _, test := range []struct {
 		name  string
@@ -118,8 +118,8 @@ func TestPatience(t *testing.T) {
 		rests time.Duration // of the client
 		whole bool
 	}{
-		{"slow here", pageSize + 1, 2 * writePatience, 0, true},
-		{"slow client", 1200, 0, 3 * writePatience, false},
+		{"slow here", pageSize + 1, writePatience + time.Second, 0, true},
+		{"slow client", 1200, 0, writePatience + 2*time.Second, false},
 	} {
 		from := file(t, test.pods)
 		from[0].Reader = slowly{from[0].Reader.(store.Store), test.slow}

@@ -186,11 +186,28 @@ func (s *Server) dropGone(collections []Collection) {
 	defer s.mu.Unlock()
 	for id, c := range s.served {
 		if !there.Has(id) {
-			delete(s.served, id)
-			c.hub.cancel(store.ErrTrimmed) // at once: a watch may have asked
-			s.ended.Go(func() { c.hub.end(store.ErrTrimmed) })
+			s.dropLocked(id, c)
 		}
 	}
+}
+
+// dropIfGone ends one collection if the source does not have it any more.
+func (s *Server) dropIfGone(c *served) {
+	id := c.Scope.ID()
+	if slices.ContainsFunc(s.collections(), func(there Collection) bool { return there.Scope.ID() == id }) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.served[id] == c {
+		s.dropLocked(id, c)
+	}
+}
+
+func (s *Server) dropLocked(id string, c *served) {
+	delete(s.served, id)
+	c.hub.cancel(store.ErrTrimmed) // at once: a watch may have asked
+	s.ended.Go(func() { c.hub.end(store.ErrTrimmed) })
 }
 
 type targetKey struct{}

@@ -319,7 +319,7 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 			}
 		case <-ticker.C:
 			// Nobody else may ask for objects, by which the server hears of it.
-			w.s.server.dropGone(w.s.server.collections())
+			w.s.server.dropIfGone(w.s)
 			if err := context.Cause(w.s.hub.ctx); err != nil {
 				return err
 			}

@@ -181,7 +181,8 @@ type LogState struct {
 	Readable Place
 	// Above is the highest resource version that a history of the server had reached
 	// which is no more; "" if there is none. A resource version up to it may be of
-	// either. What was wiped, or is of another epoch of a file, counts as such a history.
+	// either. What was wiped, or is of another epoch of a file, counts as such a history
+	// if the list after it has a lower resource version.
 	Above string
 
 	Begins  time.Time // of the oldest entry: deletions are kept longer than the rest

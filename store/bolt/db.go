@@ -66,7 +66,9 @@ type Options struct {
 	MaxAge time.Duration
 	// Epoch names a history of the cluster. If it differs from the epoch that the file
 	// was last opened with, all stored scopes are dropped. Change it, for example, after
-	// the cluster's etcd was restored. "" keeps the epoch of the file.
+	// the cluster's etcd was restored. "" keeps the epoch of the file. Resource versions
+	// that a scope had reached are of another history then, if it is listed at a lower
+	// one: see store.LogState.Above.
 	Epoch string
 	// AllowNetworkFS permits a file on a file system that several machines can share, as
 	// NFS, SMB, CephFS and Lustre, and on FUSE, of which that is not known. Their locks

@@ -57,7 +57,7 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, f store.LogF
 			found = true
 		}
 	}
-	from, lineage, ahead := mark.Mark+1, mark.Lineage, changelog.Ahead{Filter: f}
+	from, lineage, ahead := mark.Mark+1, mark.Lineage, changelog.Ahead{Filter: f, WholeCommits: insides != store.Insides{}}
 	for {
 		news, s, err := s.news()
 		if err != nil {

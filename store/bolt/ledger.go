@@ -31,11 +31,10 @@ var _ store.Ledger = (*DB)(nil)
 func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte, err error) {
 	values, err = d.readLedger(ctx, name)
 	if errors.Is(err, boltfile.ErrNoHandle) {
-		_ = d.file.Retry() // the next read says whether it is open
-		values, err = d.readLedger(ctx, name)
-	}
-	if errors.Is(err, boltfile.ErrNoHandle) {
-		err = fmt.Errorf("ledger %q: %w", name, boltfile.ErrNoHandle)
+		retryErr := d.file.Retry()
+		if values, err = d.readLedger(ctx, name); errors.Is(err, boltfile.ErrNoHandle) {
+			err = fmt.Errorf("ledger %q: %w: %v", name, boltfile.ErrNoHandle, retryErr) //nolint:errorlint // its damage is not known
+		}
 	}
 	return values, err
 }

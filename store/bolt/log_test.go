@@ -765,6 +765,32 @@ func TestLogInsideOfParts(t *testing.T) {
 	}
 }
 
+// TestLogAboveOfPlainWipe checks that after a wipe on a server that was not restored a
+// reader goes on from what was listed, also if nothing was changed meanwhile.
+func TestLogAboveOfPlainWipe(t *testing.T) {
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	loadScript(t, s, "500", 0, 1)
+	must(t, s.Flush(t.Context()))
+	_, err := db.Wipe(nil)
+	must(t, err)
+	loadScript(t, s, "500", 0, 1)
+	must(t, s.Flush(t.Context()))
+	must(t, s.Apply(store.Batch{RV: "600", Changes: []store.Change{{Object: small.object(2, 3)}}}))
+	must(t, s.Flush(t.Context()))
+	n := 0
+	for e, err := range s.Follow(t.Context(), store.Place{RV: "500"}) {
+		if must(t, err); e.Mark != nil && e.Mark.RV == "600" {
+			break
+		}
+		if e.Mark == nil {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d changes after the list, want 1", n)
+	}
+}
+
 // TestLogOfClockSteps checks that commits under a clock that was ahead, or behind, change
 // nothing for those before and after: reads and followers by time, the times of events,
 // and what is trimmed by age.

@@ -37,7 +37,13 @@ func (s opening) load() error {
 		}
 		s.locked(func(s *state) { s.opened(m) })
 		s.useIndexes(m)
-		return s.fillIndexes()
+		err := s.fillIndexes()
+		if errors.Is(err, store.ErrCorrupt) { // the rest can be read
+			s.db.opts.Logger.Error(err, "Indexes cannot be made, reads by them return an error", "scope", s.scope.String())
+			s.locked((*state).indexesDamaged)
+			return nil
+		}
+		return err
 	}
 	if why := s.useless(m); why != "" {
 		if s.old != nil {

@@ -162,6 +162,41 @@ func TestReadOnlyIndexes(t *testing.T) {
 	}
 }
 
+// TestReadOnlyIndexesOfDamage checks that a damaged object keeps nobody from reading
+// others, although the entries of an index cannot be computed.
+func TestReadOnlyIndexesOfDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	plain := store.Options{Codec: scriptOptions().Codec}
+	db, s, err := openScriptWith(path, bolt.Options{}, plain)
+	must(t, err)
+	must(t, s.Apply(store.Batch{RV: "10", Changes: []store.Change{
+		{Object: configMap("default/a", "5", "x")}, {Object: configMap("default/b", "6", "x")},
+	}}))
+	must(t, db.Close())
+	inFile, err := bbolt.Open(path, 0o600, nil)
+	must(t, err)
+	must(t, inFile.Update(func(tx *bbolt.Tx) error {
+		objects := tx.Bucket([]byte("scope")).Bucket([]byte(scriptScope().ID())).Bucket([]byte("objects"))
+		k, v := objects.Cursor().First()
+		v = bytes.Clone(v)
+		v[len(v)-1] ^= 1
+		return objects.Put(bytes.Clone(k), v)
+	}))
+	must(t, inFile.Close())
+	db, err = bolt.OpenReadOnly(path, bolt.Options{})
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	plain.Indexers = cache.Indexers{"app": index.Label("app").Func}
+	s, err = db.Open(scriptScope(), plain)
+	must(t, err)
+	if _, ok, err := s.Object("default/b"); err != nil || !ok {
+		t.Errorf("another object: %t, %v", ok, err)
+	}
+	if keys, err := s.Keys(store.Query{Index: "app", Values: []string{"web"}}); !errors.Is(err, store.ErrNoIndex) {
+		t.Errorf("by the index: %q, %v", keys, err)
+	}
+}
+
 // childHold opens a database and holds it until its standard input is closed.
 func childHold(args []string) error {
 	open := bolt.Open

@@ -213,6 +213,12 @@ func (s *state) indexesBuilt(set *indexes.Set, built map[string]*indexes.Memory)
 	return nil
 }
 
+// indexesDamaged gives up all indexes in memory.
+func (s *state) indexesDamaged() {
+	s.indexes = &indexes.Set{Stored: s.indexes.Stored, Volatile: cache.Indexers{}}
+	clear(s.inMemory)
+}
+
 // indexesNotStored takes over that indexes are kept in memory. The next commit drops old
 // ones from the file.
 func (s *state) indexesNotStored(set *indexes.Set, built map[string]*indexes.Memory, old []string) {

@@ -27,7 +27,9 @@ const reasonWiped = "wiped"
 // relisted. An informer relists at once and delivers to its handlers what differs from
 // what they have received. After an error everything is as before, as far as the disk
 // allows that to be determined; a scope for which it cannot be determined is relisted,
-// too.
+// too. The resource versions that a scope had reached are of another history if it is
+// listed at a lower one: see store.LogState.Above. A scope that is not open is forgotten
+// if no other one is left.
 //
 // Wipe blocks while a scope is being opened and until the disk has written; writes to the
 // scopes wait meanwhile. The file does not shrink, and its free space is reused. The

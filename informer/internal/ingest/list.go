@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -138,6 +139,13 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		return err
 	}
 	r.finished = true
+	if p.unnoted { // it could not be written when the list began
+		flushCtx, cancel := context.WithTimeout(ctx, time.Second)
+		if p.store.Flush(flushCtx) == nil {
+			p.noteRewound(ctx)
+		}
+		cancel()
+	}
 	if why != "" {
 		// Readers of the file must see that objects are missing or old.
 		if err := p.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {

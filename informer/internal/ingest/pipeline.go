@@ -77,6 +77,9 @@ type Pipeline struct {
 
 	// other is otherHistory; the list for it has not begun.
 	other atomic.Int32
+	// unnoted: the history was rewound, and the scope does not say so on disk yet. The
+	// goroutine of the reflector uses it.
+	unnoted bool
 }
 
 var _ reflector.Sink = (*Pipeline)(nil)

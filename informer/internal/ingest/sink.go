@@ -147,8 +147,8 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 			return nil, err
 		}
 	}
-	if rewound && written && p.opts.RewoundNoted != nil {
-		p.opts.RewoundNoted(ctx)
+	if p.unnoted = p.unnoted || rewound; written {
+		p.noteRewound(ctx)
 	}
 	p.wire.tap.Begin()
 	r, err := p.store.Relist()
@@ -159,6 +159,14 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	p.other.CompareAndSwap(other, sameHistory)
 	// The checkpoint has no RV now, so nothing has to freeze it.
 	return &relist{Relist: r, p: p, reason: reason, held: p.state.Begin()}, nil
+}
+
+// noteRewound says that the scope itself says on disk that its history was rewound.
+func (p *Pipeline) noteRewound(ctx context.Context) {
+	if p.unnoted && p.opts.RewoundNoted != nil {
+		p.opts.RewoundNoted(ctx)
+	}
+	p.unnoted = false
 }
 
 // invalidate notes on disk that what is stored has no resource version, and reports

@@ -14,6 +14,9 @@ import (
 // looked through, until a part is at the end of the log.
 type Ahead struct {
 	Filter store.LogFilter // selects the changes that are read
+	// WholeCommits ends parts behind marks, unless a commit is very large: who has looked
+	// a resource version up needs the mark of each change. See store.Insides.
+	WholeCommits bool
 
 	next    map[string][]found // changes that were found, in order, by file key
 	through uint64             // items before this number were looked through

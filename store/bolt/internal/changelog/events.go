@@ -61,14 +61,13 @@ func (r *Reader) read(from uint64, all bool, ahead *Ahead, part *Part) error {
 	reader := &events{Reader: r, open: map[string]*store.Event{}, now: time.Now().UnixNano()}
 	var out []*store.Event
 	size, passed, isGap := 0, 0, false
-	// Who looks a resource version up needs the mark of each change: see store.Insides.
-	// So a part ends behind one, unless a commit is very large.
 	atMark := true
 	err = r.EachHead(from, func(b *record.Block) bool {
 		if b.Last() < from {
 			return true
 		}
-		isEnough := size >= partBytes && (atMark || size >= largeBytes) || passed >= passedBytes && len(reader.open) == 0
+		mayEnd := atMark || !ahead.WholeCommits || size >= largeBytes
+		isEnough := mayEnd && (size >= partBytes || passed >= passedBytes && len(reader.open) == 0)
 		if part.End = b.First() > l.Last; part.End || isEnough {
 			return false
 		}

@@ -113,6 +113,9 @@ func setMark(l *record.LogState, m record.Mark) {
 		l.Ordered = m.Number
 	}
 	if m.IsReadable() {
+		if l.Readable == "" && store.Higher(l.Above, m.To) == m.To {
+			l.Above = "" // what the history before has reached is before all that follows
+		}
 		order, err := resourceversion.CompareResourceVersion(l.Readable, m.To)
 		if l.Readable != "" && (err != nil || order > 0) {
 			l.Ordered = m.Number

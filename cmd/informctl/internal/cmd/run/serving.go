@@ -98,7 +98,6 @@ type servedScopes struct {
 
 	mu    sync.Mutex             // protects the fields below
 	views map[string]store.Store // of the file, by the ID of the scope
-	last  []relay.Collection     // that the file had
 
 	recent []store.Info // see recentScopes
 	asked  time.Time
@@ -154,12 +153,14 @@ func (s *servedScopes) unknown(fs *followers) (out []relay.Collection) {
 // follows do not change, and to describe all takes time.
 const recently = 5 * time.Second
 
-// recentScopes returns the scopes of the file, none if it cannot be read.
+// recentScopes returns the scopes of the file as they were read last.
 func (s *servedScopes) recentScopes() []store.Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.asked) > recently {
-		s.recent, _ = s.db.Scopes()
+		if infos, err := s.db.Scopes(); err == nil {
+			s.recent = infos
+		}
 		s.asked = time.Now()
 	}
 	return s.recent
@@ -167,13 +168,7 @@ func (s *servedScopes) recentScopes() []store.Info {
 
 // stored returns what the file has of the cluster that is served.
 func (s *servedScopes) stored() (out []relay.Collection) {
-	infos, err := s.db.Scopes()
-	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.last
-	}
-	for _, info := range infos {
+	for _, info := range s.recentScopes() {
 		if !info.Complete || source.IsGone(info) || s.cluster == "" || info.Scope.Cluster != s.cluster {
 			continue
 		}
@@ -181,9 +176,6 @@ func (s *servedScopes) stored() (out []relay.Collection) {
 			out = append(out, relay.Collection{Scope: info.Scope, Reader: v, Live: true, Note: serving.Note(info.Scope, info.TransformVersion, "")})
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = out
 	return out
 }
 
