@@ -121,7 +121,14 @@ func TestKubeconfig(t *testing.T) {
 		return l.Token, l.Addr().String(), b
 	}
 	token, address, content := listen()
+	was, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	again, sameAddress, sameContent := listen()
+	if is, err := os.Stat(path); err != nil || !os.SameFile(was, is) {
+		t.Errorf("the kubeconfig was written again, for which there may be no room: %v", err)
+	}
 	if token != again || address != sameAddress || string(content) != string(sameContent) {
 		t.Errorf("the second process has another kubeconfig:\n%s\nwant\n%s", sameContent, content)
 	}

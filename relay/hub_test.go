@@ -554,11 +554,11 @@ func TestWarning(t *testing.T) {
 			t.Errorf("before a list it warns: %s, want %s", got, want)
 		}
 		s.list(1, 200)
-		for _, note := range []string{"a note", ""} {
-			s.from[0].Note, want = note, ""
-			if note != "" {
-				want = `299 - "pods: a note"`
-			}
+		for note, want := range map[string]string{
+			"a note": `299 - "pods: a note"`, "": "",
+			"an error\nof \"two\" lines, C:\\x": `299 - "pods: an error of \"two\" lines, C:\\x"`,
+		} {
+			s.from[0].Note = note
 			if got := ask(); got != want {
 				t.Errorf("with the note %q it warns: %s, want %s", note, got, want)
 			}

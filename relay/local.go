@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -209,6 +210,9 @@ func (l *Local) writeKubeconfig() error {
 	b, err := clientcmd.Write(*config)
 	if err != nil {
 		return err
+	}
+	if there, err := os.ReadFile(l.Kubeconfig); err == nil && bytes.Equal(there, b) && MayUse(l.Kubeconfig) {
+		return nil // as after a restart: the disk may be full, or only be read, by now
 	}
 	f, err := os.CreateTemp(filepath.Dir(l.Kubeconfig), "."+filepath.Base(l.Kubeconfig)+"-*")
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
@@ -274,8 +275,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for _, text := range append(c.warnings(time.Now()), s.Warning) {
-		if text != "" {
-			w.Header().Add("Warning", fmt.Sprintf("299 - %q", text))
+		// An error may have several lines, and a header has one.
+		if header, err := utilnet.NewWarningHeader(299, "-", strings.Join(strings.Fields(text), " ")); text != "" && err == nil {
+			w.Header().Add("Warning", header)
 		}
 	}
 	return c.answer(w, r, info)

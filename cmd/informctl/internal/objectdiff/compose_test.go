@@ -61,6 +61,7 @@ func TestPartOf(t *testing.T) {
 		"nothing":            {"pods", nil, ""},
 		"status":             {"pods", []string{"metadata.generation", "status.phase", "status.conditions[type=Ready].status"}, "status"},
 		"a new generation":   {"pods", []string{"metadata.generation", "spec.replicas"}, ""},
+		"a generation":       {"pods", []string{"metadata.generation"}, ""},
 		"a label, too":       {"pods", []string{"metadata.labels.app", "status.phase"}, ""},
 		"another name":       {"pods", []string{"statuses"}, ""},
 		"an event":           {"events", []string{"count", "lastTimestamp"}, "count"},

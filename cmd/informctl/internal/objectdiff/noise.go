@@ -41,14 +41,17 @@ var eventCounts = []string{"count", "deprecatedCount", "deprecatedLastTimestamp"
 
 // PartOf returns the part of an object that fields are of, if all of them are of one that
 // controllers write again and again: "status", also with a new generation, or the "count"
-// of an Event. Else it is "", and where an element of a list without keys differs:
-// several of such differences are not those of one.
+// of an Event. Else it is "", also for a generation alone, whose reason may be left out,
+// and where an element of a list without keys differs: several of such differences are
+// not those of one.
 func PartOf(resource string, fields []ChangedField) (part string) {
 	isEvent := resource == "events" || resource == "events.events.k8s.io"
 	for _, f := range fields {
 		of := ""
 		switch {
-		case f.Path == "metadata.generation" || isAt("status", f.Path):
+		case f.Path == "metadata.generation":
+			continue
+		case isAt("status", f.Path):
 			of = "status"
 		case isEvent && slices.ContainsFunc(eventCounts, func(name string) bool { return isAt(name, f.Path) }):
 			of = "count"

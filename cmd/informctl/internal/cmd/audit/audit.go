@@ -60,7 +60,8 @@ as the server it is a ghost. The content of objects that went through a transfor
 stored from another version of their Go type, or of one that is not known here, is not
 compared. A CustomResourceDefinition that was given a new default changes content at
 an equal RV, too. A resource that the server refuses to list is left out, which is an
-error when all else has been printed, and so it is if nothing could be compared.
+error when all else has been printed, and so is one that is to be listed again, if
+nothing else differs.
 
 informctl wipe drops what is wrong. A running informer audits itself, with more to go
 by: Options.AuditInterval.

@@ -24,12 +24,16 @@ type compared struct {
 	audit.Result
 }
 
-// nothing returns an error if all scopes are left out: "nothing differs" would be wrong.
+// nothing returns an error if nothing was found and scopes are left out: "nothing
+// differs" would be wrong.
 func (s *summary) nothing() error {
-	if s.leftOut > 0 && len(s.compared) == 0 {
+	switch {
+	case s.leftOut == 0 || s.findings > 0:
+		return nil
+	case len(s.compared) == 0:
 		return errors.New("nothing could be compared")
 	}
-	return nil
+	return fmt.Errorf("%d of %d resources could not be compared", s.leftOut, s.leftOut+len(s.compared))
 }
 
 // note prints one line for each reason and one for all that was compared.

@@ -89,7 +89,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.live && o.selection.AtText != "":
-				return cmdutil.Usagef(cmd, "--live and --since do not go together")
+				return cmdutil.Usagef(cmd, "--live and a time, as of --since or --at, do not go together")
 			case (o.live || o.selection.AtText != "") && (len(args) < 1 || len(args) > 2):
 				return cmdutil.Usagef(cmd, "diff --live and --since take a file, a RESOURCE[,RESOURCE...] or both")
 			case !o.live && o.selection.AtText == "" && (len(args) < 2 || len(args) > 3):

@@ -80,7 +80,7 @@ What an earlier run stored is resumed where the server's history allows, and lis
 again by comparison where not.
 A file that cannot be used, as one of another user or in a directory that cannot be
 written, ends nothing: all is held in memory then, and the log and the status say why.
-With --once it is an error.
+With --once or --serve it is an error.
 With --serve, kubectl and programs read the file as if it were the cluster, also while the
 server cannot be reached: at the loopback, with a kubeconfig beside the file, whose path
 informctl kubeconfig prints.
