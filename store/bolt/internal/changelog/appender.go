@@ -69,7 +69,7 @@ func NewAppender(w *content.Writer, c Capture, o Options) *Appender {
 		}
 	}
 	if c.rewound {
-		l.Above = store.Higher(l.Above, store.Higher(c.reached, store.Higher(w.Manifest.RV, store.Higher(l.Readable, l.Mark.To))))
+		l.Above = store.Higher(c.reached, l.Reached(w.Manifest.RV))
 	}
 	if l.Lineage == "" || c.rewound {
 		NewLineage(l)

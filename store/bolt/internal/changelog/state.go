@@ -286,10 +286,11 @@ func (s *State) Committed(c Capture, l record.LogState, rv string, share int64) 
 // Lost forgets the log. What an earlier history has reached stays known. A wipe may be
 // made because the server's history is another one now, so this one counts as earlier.
 func (s *State) Lost(cause error) {
-	above := store.Higher(s.reached, s.Log.Above)
+	above := s.Log.Above
 	if errors.Is(cause, store.ErrWiped) {
-		above = store.Higher(above, store.Higher(s.StoredRV, s.Log.Readable))
+		above = s.Log.Reached(s.StoredRV)
 	}
+	above = store.Higher(s.reached, above)
 	s.SetLog(record.LogState{}, "")
 	s.Attempts, s.Moment = nil, Moment{asOf: s.asOf, Taken: Takeover{at: time.Now()}, rewound: above != "", reached: above}
 	s.marked, s.held, s.least = 0, 0, untrimmed{}

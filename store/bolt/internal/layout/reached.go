@@ -21,8 +21,10 @@ func ReadReached(tx *bbolt.Tx, ids []string) map[string]string {
 		if b == nil {
 			continue
 		}
-		if m, err := ReadManifest(id, b); err == nil && m.Reached() != "" {
-			reached[id] = m.Reached()
+		if m, err := ReadManifest(id, b); err == nil {
+			if rv := m.Log.Reached(m.RV); rv != "" {
+				reached[id] = rv
+			}
 		}
 	}
 	return reached

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/informctl/informctl/store"
 )
 
 // LogState is the part of a scope's manifest about its log.
@@ -48,6 +50,16 @@ type LogState struct {
 	Dropped uint64 `msgpack:"x"` // entries that the bounds have dropped
 	// Unlogged are the changes that the log has never had.
 	Unlogged uint64 `msgpack:"u,omitempty"`
+}
+
+// Reached returns the highest resource version that a scope is known to have reached, ""
+// if there is none. Its checkpoint has the resource version rv.
+func (l *LogState) Reached(rv string) string {
+	reached := l.Mark.To
+	for _, other := range []string{l.Readable, rv, l.Above} {
+		reached = store.Higher(other, reached)
+	}
+	return reached
 }
 
 // Mark ends the entries of one commit.

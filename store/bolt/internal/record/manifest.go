@@ -67,16 +67,6 @@ type Manifest struct {
 	Indexes      map[string]IndexState `msgpack:"indexes"`
 }
 
-// Reached returns the highest resource version that the scope is known to have reached,
-// "" if there is none.
-func (m *Manifest) Reached() string {
-	rv := ""
-	for _, other := range []string{m.Log.Above, m.Log.Mark.To, m.Log.Readable, m.RV} {
-		rv = store.Higher(rv, other)
-	}
-	return rv
-}
-
 // Uses is the number of records in the objects bucket by the dictionary that they are
 // compressed with, 0 for none. Each number is at least 1.
 type Uses map[uint64]uint64
