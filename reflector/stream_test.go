@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,18 +143,27 @@ func TestColdStreamWithoutProgress(t *testing.T) {
 	}
 }
 
+// leavesUnanswered makes the server neither accept nor refuse the next streamed lists.
+// The caller sets how many.
+func (w *world) leavesUnanswered() (left *int) {
+	left = new(int)
+	w.through(between{watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		if opts.SendInitialEvents != nil && *left > 0 {
+			*left--
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return w.server.WatchWithContext(ctx, opts)
+	}})
+	return left
+}
+
 // TestColdStreamUnanswered checks a server that neither accepts nor refuses a streamed
 // list.
 func TestColdStreamUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
-		w.through(between{watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			if opts.SendInitialEvents != nil {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			return w.server.WatchWithContext(ctx, opts)
-		}})
+		*w.leavesUnanswered() = math.MaxInt
 		w.start()
 		w.pass(31 * time.Second)
 		w.wantRequests("list limit=500", "watch 3")
@@ -167,15 +177,8 @@ func TestColdStreamUnanswered(t *testing.T) {
 func TestStreamUnansweredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
-		unanswered := 1
-		w.through(between{watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			if opts.SendInitialEvents != nil && unanswered > 0 {
-				unanswered--
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			return w.server.WatchWithContext(ctx, opts)
-		}})
+		unanswered := w.leavesUnanswered()
+		*unanswered = 1
 		w.start()
 		w.pass(31 * time.Second)
 		w.wantRequests("list limit=500", "watch 3")
@@ -185,16 +188,16 @@ func TestStreamUnansweredOnce(t *testing.T) {
 		}
 		relist()
 		w.wantRequests("watch stream")
-		unanswered = 2
+		*unanswered = 2
 		relist()
 		w.wantRequests("list limit=500", "watch 3")
 		relist()
 		w.wantRequests("list limit=500", "watch 3")
 		relist()
-		if w.wantRequests("list limit=500", "watch 3"); unanswered != 0 {
-			t.Errorf("%d streamed lists were not requested", unanswered)
+		if w.wantRequests("list limit=500", "watch 3"); *unanswered != 0 {
+			t.Errorf("%d streamed lists were not requested", *unanswered)
 		}
-		unanswered = 0
+		*unanswered = 0
 		relist()
 		w.wantRequests("list limit=500", "watch 3")
 		w.wantSame()

@@ -136,18 +136,19 @@ func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bo
 			return err
 		}
 	}
-	if !all { // after a wipe of everything the file is as a new one
-		if err := layout.WriteReached(tx, reached); err != nil {
-			return err
-		}
-	}
 	for _, s := range open {
 		if !s.isLeased() {
 			continue // the scope will not be relisted
 		}
 		m := s.emptyManifest(reasonWiped)
 		m.Log.Above = reached[s.id]
+		delete(reached, s.id)
 		if err := s.create(tx, m, false); err != nil {
+			return err
+		}
+	}
+	if !all { // after a wipe of everything the file is as a new one
+		if err := layout.WriteReached(tx, reached); err != nil {
 			return err
 		}
 	}

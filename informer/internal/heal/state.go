@@ -3,6 +3,7 @@ package heal
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -124,19 +125,14 @@ func (s *State) Written(key, rv string) (reason string) {
 func (s *State) Pass(batch store.Batch) (reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.ahead) == 0 || batch.RV == "" {
-		return ""
-	}
-	passed := maps.Clone(s.ahead)
-	for _, c := range batch.Changes {
-		delete(passed, c.Key)
-	}
-	for key, rv := range passed {
-		if order, err := resourceversion.CompareResourceVersion(rv, batch.RV); err == nil && order <= 0 {
-			delete(s.ahead, key)
-			s.hold.written.Insert(key)
-			reason = writtenByProgram
+	for key, rv := range s.ahead {
+		order, err := resourceversion.CompareResourceVersion(rv, batch.RV)
+		if err != nil || order > 0 || slices.ContainsFunc(batch.Changes, func(c store.Change) bool { return c.Key == key }) {
+			continue
 		}
+		delete(s.ahead, key)
+		s.hold.written.Insert(key)
+		reason = writtenByProgram
 	}
 	return reason
 }
