@@ -56,7 +56,8 @@ type Factory struct {
 
 	// mu protects the fields below.
 	mu        sync.Mutex
-	informers map[*Informer]struct{} // the informers that have not ended
+	informers map[*Informer]int // those that have not ended, by the order in which they were made
+	made      int               // how many were made
 	// shared is the client of the informers of For; nil before the first one.
 	shared struct {
 		cfg  *rest.Config
@@ -81,7 +82,7 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 	}
 	f := &Factory{
 		backend: backend, cfg: cfg, finder: cluster.NewFinder(backend, rest.CopyConfig(cfg)), opts: opts,
-		informers: map[*Informer]struct{}{},
+		informers: map[*Informer]int{},
 	}
 	TakeEncoded(cfg)
 	cfg.Wrap(f.finder.Wrap)
@@ -111,7 +112,8 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	}
 	inf.factory = f
 	f.mu.Lock()
-	f.informers[inf] = struct{}{}
+	f.informers[inf] = f.made
+	f.made++
 	f.mu.Unlock()
 	return inf
 }

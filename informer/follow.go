@@ -59,8 +59,12 @@ type Event struct {
 // that did, with the resource version of the change. That is what an API server sends to
 // a watch with a selector. ok is false if the consumer receives nothing. Where the state
 // before is not known, it counts as one that matched, so a consumer may receive Modified
-// or Deleted for an object that it does not have.
+// or Deleted for an object that it does not have. Current concerns no object: each
+// consumer receives it.
 func (e Event) Selected(matches func(runtime.Object) (bool, error)) (out Event, ok bool, err error) {
+	if e.Type == Current {
+		return e, true, nil
+	}
 	is, was := false, e.Inside
 	if e.Type != Deleted {
 		if is, err = matches(e.Object); err != nil {

@@ -156,7 +156,12 @@ func TestEndpointRecords(t *testing.T) {
 		check(both, "default/a default/b default/c")
 		check(handlerOf(second.inf), "default/a default/b default/c")
 		second.end()
+		// The first one has ended: the one that runs answers.
 		r.end()
+		opts.Backend = nil // that of the world
+		again := w.run(opts).sync()
+		check(inspect.NewHandler(inspect.Of(informer.BackendOf(again.inf), r.inf, again.inf)), "default/a default/b default/c")
+		again.end()
 
 		db := w.open()
 		defer func() { _ = db.Close() }()

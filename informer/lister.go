@@ -95,7 +95,16 @@ func (l *Lister[T]) Get(namespace, name string) (T, error) {
 	if !ok {
 		return none, fmt.Errorf("get %s %q: it is a %T", l.resource(), key, item)
 	}
-	return obj, nil
+	return l.handed(obj)[0], nil
+}
+
+// handed returns objects for a caller, who must not change them: the mutation detector
+// watches them, as in client-go.
+func (l *Lister[T]) handed(objects ...T) []T {
+	for _, obj := range objects {
+		l.inf.mutations.AddObject(obj)
+	}
+	return objects
 }
 
 // ByIndex returns the objects that have a value in an index and match a selector, in key
@@ -118,17 +127,21 @@ func (l *Lister[T]) byUnnamed(value string, selector labels.Selector) ([]T, erro
 	for i, obj := range objects {
 		entries[i].Object = obj
 	}
-	return store.DecodeAll[T](s, entries)
+	out, err := store.DecodeAll[T](s, entries)
+	return l.handed(out...), err
 }
 
 // Page returns the next objects of a query, in key order and as of one moment, and the
 // key to pass as Query.After for those that follow; "" if there are none. Query.Limit
 // bounds the page and must be positive. A page is not of the moment of the page before:
 // an object that changes in between is returned in its old or new state, or not at all.
-// Errors: store.ErrNoIndex, and those of Query.At.
+// Errors: store.ErrNoIndex, Values without an Index, and those of Query.At.
 func (l *Lister[T]) Page(q store.Query) (objects []T, next string, err error) {
 	if q.Limit <= 0 {
 		return nil, "", fmt.Errorf("informer: page of %s: Limit is %d, want more than 0", l.resource(), q.Limit)
+	}
+	if q.Index == "" && q.Values != nil {
+		return nil, "", fmt.Errorf("informer: page of %s: Values without an Index, want the index that has them", l.resource())
 	}
 	limit := q.Limit
 	q.Limit++
@@ -144,7 +157,7 @@ func (l *Lister[T]) Page(q store.Query) (objects []T, next string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("list %s: %w", l.resource(), l.inf.content.noticed(err))
 	}
-	return objects, next, nil
+	return l.handed(objects...), next, nil
 }
 
 // InNamespace returns a lister of one namespace. It needs no index.
@@ -203,7 +216,7 @@ func (l *Lister[T]) decoded(s store.Store, q store.Query) (objects []T, last str
 	if len(entries) > 0 {
 		last = entries[len(entries)-1].Key
 	}
-	return objects, last, nil
+	return l.handed(objects...), last, nil
 }
 
 // listerChunk is the number of objects that All reads at a time.

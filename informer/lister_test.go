@@ -156,6 +156,9 @@ func TestListerPages(t *testing.T) {
 		if _, _, err := l.Page(store.Query{}); err == nil {
 			t.Error("a page without a Limit is returned")
 		}
+		if _, _, err := l.Page(store.Query{Limit: 1, Values: []string{"red"}}); err == nil {
+			t.Error("a page of values without their index is returned")
+		}
 		if _, _, err := l.Page(store.Query{Limit: 1, Index: "none"}); !errors.Is(err, store.ErrNoIndex) {
 			t.Errorf("a page by an unknown index: %v", err)
 		}

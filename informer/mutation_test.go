@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
@@ -22,7 +23,7 @@ func TestMutationDetector(t *testing.T) {
 		mutate(t, who)
 		return
 	}
-	for who, panics := range map[string]bool{"handler": true, "reader": true, "nobody": false} {
+	for who, panics := range map[string]bool{"handler": true, "reader": true, "lister": true, "nobody": false} {
 		t.Run(who, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMutationDetector$", "-test.v")
 			cmd.Env = append(os.Environ(), role+"="+who, "KUBE_CACHE_MUTATION_DETECTOR=true")
@@ -49,6 +50,19 @@ func mutate(t *testing.T, who string) {
 		}
 		if who == "reader" {
 			spoil(obj)
+		}
+		if who == "lister" { // of a start that has no handler to whom it was given before
+			r.end()
+			r = w.run(informer.Options{}).sync()
+			lister, err := informer.NewLister[*corev1.ConfigMap](r.inf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed, err := lister.List(labels.Everything())
+			if err != nil || len(listed) != 1 {
+				t.Fatal(len(listed), err)
+			}
+			spoil(listed[0])
 		}
 		waitFor(5 * time.Second)
 		r.end()

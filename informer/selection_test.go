@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -134,5 +135,9 @@ func TestSelectedTwice(t *testing.T) {
 	}
 	if e, ok, _ := known.Selected(always); !ok || e.Type != informer.Modified {
 		t.Errorf("what always matched is %v", e.Type)
+	}
+	asked := func(obj runtime.Object) (bool, error) { return false, fmt.Errorf("asked of %v", obj) }
+	if e, ok, err := (informer.Event{Type: informer.Current}).Selected(asked); !ok || err != nil || e.Type != informer.Current {
+		t.Errorf("Current: %v %v %v", e.Type, ok, err)
 	}
 }

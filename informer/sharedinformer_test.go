@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -72,6 +73,7 @@ func TestResyncPeriods(t *testing.T) {
 		{name: "a fine check", informer: 12 * time.Hour, early: []time.Duration{0, time.Minute, 55 * time.Second, 5 * time.Second}, want: []int{0, 4, 4, 48}},
 		{name: "longer than the informer's", informer: time.Second, early: []time.Duration{0, 2 * time.Second, 3 * time.Second}, want: []int{0, 120, 80}},
 		{name: "negative", informer: time.Minute, early: []time.Duration{-1, 2 * time.Minute}, want: []int{4, 2}},
+		{name: "the longest", informer: time.Minute, early: []time.Duration{math.MaxInt64, 2 * time.Minute}, want: []int{0, 2}},
 		{name: "an informer without a period", early: []time.Duration{0, time.Minute}, want: []int{0, 0}},
 		{name: "below the minimum", informer: 12 * time.Hour, early: []time.Duration{time.Millisecond}, want: []int{240}},
 		{name: "late and short", informer: time.Minute, early: []time.Duration{0}, late: []time.Duration{time.Second}, want: []int{0, 4}},

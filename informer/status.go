@@ -429,7 +429,8 @@ func Statuses(infs []*Informer) []Status {
 	return all
 }
 
-// Informers returns the informers that have not ended, in no particular order.
+// Informers returns the informers that have not ended, in the order in which they were
+// made.
 func (f *Factory) Informers() []*Informer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -437,5 +438,6 @@ func (f *Factory) Informers() []*Informer {
 	for inf := range f.informers {
 		infs = append(infs, inf)
 	}
+	slices.SortFunc(infs, func(a, b *Informer) int { return cmp.Compare(f.informers[a], f.informers[b]) })
 	return infs
 }

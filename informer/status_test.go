@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -375,6 +376,23 @@ func newFactoryWorld(t *testing.T, c *cluster) *factoryWorld {
 func (w *factoryWorld) make(namespace string) cache.SharedIndexInformer {
 	lw := cache.NewListWatchFromClient(w.client.CoreV1().RESTClient(), "configmaps", namespace, fields.Everything())
 	return w.factory.NewInformer(lw, &corev1.ConfigMap{}, 0, nil)
+}
+
+// TestInformersInOrder checks that a factory returns its informers in one order, so that
+// of two that cannot be told apart it is always the same one that metrics are of.
+func TestInformersInOrder(t *testing.T) {
+	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10"})
+	var want []*informer.Informer
+	for range 20 {
+		inf, ok := w.make("default").(*informer.Informer)
+		if !ok {
+			t.Fatal("not an informer of the factory")
+		}
+		want = append(want, inf)
+	}
+	if got := w.factory.Informers(); !slices.Equal(got, want) {
+		t.Error("not in the order in which they were made")
+	}
 }
 
 // run starts an informer and waits until it has synced; stop stops it.

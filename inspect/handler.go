@@ -43,7 +43,7 @@ type Source interface {
 }
 
 // Of returns the Source of informers without a Factory, and of their backend, which may
-// be nil.
+// be nil. One that has ended answers only if no other one of its scope runs.
 func Of(backend store.Backend, informers ...*informer.Informer) Source {
 	return several{backend, informers}
 }
@@ -226,6 +226,18 @@ func (q question) selector() (labels.Selector, error) {
 
 func list(names func(func(string) bool)) string { return strings.Join(slices.Sorted(names), ", ") }
 
+// rank orders the informers of one scope by how good their answer is: a second one that
+// runs holds its objects in memory.
+func rank(inf *informer.Informer) int {
+	switch {
+	case inf.IsStopped():
+		return 0
+	case inf.Persisted():
+		return 2
+	}
+	return 1
+}
+
 // find returns the informer that the parameter scope names.
 func (e *endpoint) find(q question) (*informer.Informer, error) {
 	asked := q.Get("scope")
@@ -238,8 +250,7 @@ func (e *endpoint) find(q question) (*informer.Informer, error) {
 		if asked != "" && asked != id && asked != scope.Resource {
 			continue
 		}
-		// A second informer of a scope holds its objects in memory.
-		if other := found[id]; other == nil || !other.Persisted() {
+		if other := found[id]; other == nil || rank(inf) > rank(other) {
 			found[id] = inf
 		}
 	}

@@ -4,8 +4,9 @@
 // # Labels
 //
 // A metric of one informer has the labels scope (the ID of the informer's scope, which is
-// stable across restarts), resource and namespace. If two informers have the same scope,
-// one of them is in memory, and only the other one is exported. A metric of a file has
+// stable across restarts), resource and namespace. If several informers have the same
+// scope, all but one of them are in memory: the other one is exported, or the first if
+// all are. One that was not started or has ended is not exported. A metric of a file has
 // the path of the file. An informer of a Factory that has not found its scope yet is
 // counted only in informctl_informers; one whose scope cannot be found, so that it is in
 // memory, is exported with the resource that its type suggests, or none. Bytes that are
@@ -130,16 +131,16 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// notStarted is Status.Behind of an informer whose Run was not called, as in a standby.
-const notStarted = "not started"
+// Status.Behind of an informer whose Run was not called, as in a standby, and of one that
+// has ended. Nothing is to be told of these: alerts would wait for what they do not do.
+const notStarted, stopped = "not started", "stopped"
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	all := c.f.Status()
-	begun := slices.DeleteFunc(slices.Clone(all), func(s informer.Status) bool { return s.Behind == notStarted })
-	ch <- gauge(informers, float64(len(begun)))
+	running := slices.DeleteFunc(c.f.Status(), func(s informer.Status) bool { return s.Behind == notStarted || s.Behind == stopped })
+	ch <- gauge(informers, float64(len(running)))
 	byScope, byFile := map[string]informer.Status{}, map[string]informer.Status{}
-	for _, s := range all {
+	for _, s := range running {
 		if s.Scope.ID == "" && s.Memory == "" {
 			continue
 		}

@@ -238,7 +238,7 @@ func TestMetricsOfAnInformer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := samples(t, one{inf}); !strings.Contains(got, "informctl_informers 0\n") {
+	if got := samples(t, one{inf}); strings.TrimSpace(got) != "informctl_informers 0" {
 		t.Errorf("before it runs:\n%s", got)
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
@@ -251,6 +251,9 @@ func TestMetricsOfAnInformer(t *testing.T) {
 	got := samples(t, one{inf})
 	cancel()
 	<-done
+	if ended := samples(t, one{inf}); strings.TrimSpace(ended) != "informctl_informers 0" {
+		t.Errorf("after its end:\n%s", ended)
+	}
 	l := `namespace="",resource="configmaps",scope="` + inf.Scope().ID() + `"} `
 	for _, want := range []string{
 		"informctl_objects{" + l + "1\n", "informctl_synced{" + l + "1\n", "informctl_persisted{" + l + "1\n",

@@ -75,7 +75,8 @@ func (l *Loop) Tally() Tally {
 
 // Run audits after every interval. It blocks until the context ends.
 func (l *Loop) Run(ctx context.Context, o LoopOptions) {
-	for sleep(ctx, wait.Jitter(o.Interval, spread)) == nil {
+	// The longest durations overflow with jitter.
+	for sleep(ctx, max(o.Interval, wait.Jitter(o.Interval, spread))) == nil {
 		l.audit(ctx, o)
 	}
 }

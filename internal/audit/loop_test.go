@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -64,6 +65,24 @@ func TestLoop(t *testing.T) {
 		if len(found) != 1 || found[0] != "missing b" {
 			t.Errorf("found %q", found)
 		}
+	})
+}
+
+// TestLoopOfTheLongestInterval checks that the longest interval, to which nothing can be
+// added, is no short one.
+func TestLoopOfTheLongestInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+		defer cancel()
+		var loop audit.Loop
+		loop.Run(ctx, audit.LoopOptions{
+			Interval: math.MaxInt64,
+			Moment: func() (string, *btree.Set[string], bool) {
+				t.Error("audited")
+				cancel()
+				return "", nil, false
+			},
+		})
 	})
 }
 

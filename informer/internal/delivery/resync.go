@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/informctl/informctl/informer/internal/delivery/queue"
@@ -119,7 +120,11 @@ func (s *resyncs) period(r *Registration) time.Duration {
 	if check <= 0 || r.resync.wanted == 0 {
 		return 0
 	}
-	return max(check, (r.resync.wanted+check-1)/check*check)
+	every := r.resync.wanted
+	if rest := every % check; rest > 0 && every <= math.MaxInt64-check {
+		every += check - rest
+	}
+	return max(check, every)
 }
 
 // startLocked starts the resyncs that are due. It returns the time until the next
