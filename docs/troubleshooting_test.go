@@ -23,7 +23,7 @@ func sources(t *testing.T) []*ast.File {
 	t.Helper()
 	var files []*ast.File
 	set := token.NewFileSet()
-	for _, dir := range []string{"cmd", "codec", "durable", "fifo", "index", "informer", "inspect", "internal/audit", "internal/parallel", "reflector", "store"} {
+	for _, dir := range []string{"cmd", "codec", "durable", "fifo", "index", "informer", "inspect", "internal/audit", "internal/parallel", "postgres", "reflector", "relay", "store"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
@@ -105,14 +105,16 @@ func quoted(t *testing.T, header string) (spans []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := false
+	inside, columns := false, 0
 	for line := range strings.Lines(string(b)) {
 		cells := strings.Split(line, "|")
 		switch {
 		case len(cells) < 3:
-			inside = false
+			inside, columns = false, 0
+		case columns > 0 && len(cells) != columns:
+			t.Errorf("%d cells in a table of %d: %s", len(cells)-2, columns-2, line)
 		case strings.TrimSpace(cells[1]) == header:
-			inside = true
+			inside, columns = true, len(cells)
 		case inside && !strings.HasPrefix(cells[1], "---"):
 			found := codeSpan.FindAllStringSubmatch(cells[1], -1)
 			if len(found) == 0 {
