@@ -17,18 +17,23 @@ type Choice struct {
 	Resources []string
 	All       bool
 	Exclude   []string
+
+	excludeTexts []string
 }
 
 // Add adds the flags. all describes --all.
 func (c *Choice) Add(cmd *cobra.Command, all string) {
 	cmd.Flags().BoolVar(&c.All, "all", false, all)
-	cmd.Flags().StringSliceVar(&c.Exclude, "exclude", nil, "A resource that --all leaves out; repeatable, or separated by commas.")
+	cmd.Flags().StringArrayVar(&c.excludeTexts, "exclude", nil, "`RESOURCE` that --all leaves out; repeatable, or separated by commas.")
 }
 
-// Parse takes the arguments, which are resources.
+// Parse takes the arguments, which are resources, and those of --exclude.
 func (c *Choice) Parse(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
 		c.Resources = append(c.Resources, strings.Split(arg, ",")...)
+	}
+	for _, text := range c.excludeTexts {
+		c.Exclude = append(c.Exclude, strings.Split(text, ",")...)
 	}
 	for _, resource := range slices.Concat(c.Resources, c.Exclude) {
 		if resource == "" || strings.Contains(resource, "/") {

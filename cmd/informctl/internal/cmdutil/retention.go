@@ -15,6 +15,9 @@ type Retention struct {
 	Bytes int64         // 0: the default
 }
 
+// Retentions are what ParseRetention parses, for messages.
+const Retentions = "AGE, as 24h or 7d, AGE,BYTES, as 24h,1GiB, or off"
+
 // ParseRetention parses AGE, AGE,BYTES or off; "" is the default.
 func ParseRetention(text string) (r Retention, err error) {
 	switch text {
@@ -25,7 +28,7 @@ func ParseRetention(text string) (r Retention, err error) {
 	}
 	age, bytes, hasBytes := strings.Cut(text, ",")
 	if r.Age, err = ParseSince(age); err != nil {
-		return r, fmt.Errorf("%q: write AGE, as 24h or 7d, AGE,BYTES, as 24h,1GiB, or off", text)
+		return r, fmt.Errorf("%q: write %s", text, Retentions)
 	}
 	if !hasBytes {
 		return r, nil

@@ -29,7 +29,9 @@ type Flags struct {
 func (f *Flags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.file, "postgres-dsn-file", "", "A file with the data source name of PostgreSQL; by default "+Variable+" is it.")
+	cmdutil.RefuseEmpty(flags, "postgres-dsn-file", "it names no file")
 	flags.StringVar(&f.options.Schema, "postgres-schema", postgres.DefaultSchema, "The schema of the tables.")
+	cmdutil.RefuseEmpty(flags, "postgres-schema", "it names no schema")
 	flags.BoolVar(&f.options.AllowUnverifiedTLS, "postgres-allow-unverified-tls", false, "Allow a connection over the network without sslmode=verify-full.")
 }
 

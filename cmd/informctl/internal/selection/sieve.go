@@ -43,6 +43,7 @@ func (s *Sieve) Add(cmd *cobra.Command, text *SieveFlags) {
 	text.AddConditions(flags)
 	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
 	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
+	cmdutil.RefuseEmpty(flags, "sort-by", "it is no path of a field")
 	flags.BoolVar(&s.descend, "descending", false, "With --sort-by: the largest first, objects without the field last.")
 	flags.StringArrayVar(&text.groupBy, "group-by", nil, "Print how many objects have each value of this `field` or expression; repeatable: each combination.")
 	for _, verb := range verbs {
@@ -58,6 +59,7 @@ func (s *Sieve) Add(cmd *cobra.Command, text *SieveFlags) {
 // AddConditions adds the flags of the conditions that one object fulfils or not.
 func (text *SieveFlags) AddConditions(flags *pflag.FlagSet) {
 	flags.StringVar(&text.where, "where", "", "Only objects for which this `expression` of object in CEL is true.")
+	cmdutil.RefuseEmpty(flags, "where", "it is no expression")
 	flags.StringVar(&text.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 }
 

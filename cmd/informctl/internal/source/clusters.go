@@ -15,7 +15,8 @@ import (
 // AddCluster adds the flag that chooses a cluster of a file. kubectl's --cluster is one
 // of the kubeconfig.
 func (f *FileFlags) AddCluster(cmd *cobra.Command) {
-	cmd.Flags().Var(&named{&f.Cluster, "cluster"}, "of-cluster", "Only what is of this cluster, of a file that holds several: its ID, as info prints it, or how that begins.")
+	cmd.Flags().StringVar(&f.Cluster, "of-cluster", "", "Only what is of this cluster, of a file that holds several: its ID, as info prints it, or how that begins.")
+	cmdutil.RefuseEmpty(cmd.Flags(), "of-cluster", "it names no cluster")
 }
 
 // ClusterOf returns the name of the cluster of a scope.

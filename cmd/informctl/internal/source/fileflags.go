@@ -2,7 +2,6 @@ package source
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 
@@ -32,36 +31,12 @@ func (f *FileFlags) Add(e cmdutil.Env, cmd *cobra.Command) {
 // AddPath does what Add does, without the flags for keys.
 func (f *FileFlags) AddPath(e cmdutil.Env, cmd *cobra.Command) {
 	f.Path = os.Getenv("INFORMCTL_DB")
-	cmd.Flags().Var(&named{&f.Path, "file"}, "db", "The file that holds the objects; else $INFORMCTL_DB, the file of --context, informers.db if that is there, the file of the context.")
+	cmd.Flags().StringVar(&f.Path, "db", f.Path, "The file that holds the objects; else $INFORMCTL_DB, the file of --context, informers.db if that is there, the file of the context.")
+	cmdutil.RefuseEmpty(cmd.Flags(), "db", "it names no file")
 	if f.Kube == nil {
 		f.addContext(cmd)
 	}
 	cmd.PreRunE = func(*cobra.Command, []string) error { return f.Complete(e) }
-}
-
-// named is the value of a flag that names something. It refuses "", which an unset
-// variable of a script would pass.
-type named struct {
-	name *string
-	what string
-}
-
-func (n *named) String() string {
-	if n.name == nil {
-		return "" // pflag asks the zero value
-	}
-	return *n.name
-}
-
-func (n *named) Type() string { return "string" }
-
-// Set implements pflag.Value.
-func (n *named) Set(name string) error {
-	if name == "" {
-		return fmt.Errorf("it names no %s", n.what)
-	}
-	*n.name = name
-	return nil
 }
 
 // KeyFlags are --key-file and --key-command. Encrypted data needs one of them.
@@ -74,6 +49,9 @@ func (f *KeyFlags) Add(flags *pflag.FlagSet) {
 	}
 	flags.Func("key-file", "The file of the keys that encrypt Secrets, 64 hexadecimal digits a line, the present one first; $INFORMCTL_KEY_FILE.",
 		func(path string) error {
+			if path == "" {
+				return errors.New("it names no file")
+			}
 			f.Keys = codec.KeyFile(path)
 			return nil
 		})

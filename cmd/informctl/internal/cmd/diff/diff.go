@@ -87,7 +87,12 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
   informctl diff informers.db --since 1h pods
   informctl diff informers.db more.db -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cmdutil.CheckMoments(cmd, "since", "at"); err != nil {
+				return err
+			}
 			switch {
+			case slices.Contains(args, ""):
+				return cmdutil.Usagef(cmd, `"" is no file and no RESOURCE`)
 			case o.live && o.selection.AtText != "":
 				return cmdutil.Usagef(cmd, "--live and a time, as of --since or --at, do not go together")
 			case (o.live || o.selection.AtText != "") && (len(args) < 1 || len(args) > 2):

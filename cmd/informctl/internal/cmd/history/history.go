@@ -131,6 +131,7 @@ process that keeps the file is there.`),
 	flags.StringVar(&o.ownedBy, "owned-by", "", "Only what this `RESOURCE/NAME` owns, directly or through what it owns.")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")
 	flags.StringVar(&o.where, "where", "", "Only changes for which this `expression` of object and oldObject in CEL is true.")
+	cmdutil.RefuseEmpty(flags, "where", "it is no expression")
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 	flags.StringArrayVar(&o.onlyTexts, "only", nil, "Only updates of these fields: `PATHS` as CHANGES has them, separated by commas.")
 	flags.StringArrayVar(&o.excludedTexts, "exclude", nil, "Without these fields, and updates of nothing else: `PATHS` as CHANGES has them, separated by commas.")

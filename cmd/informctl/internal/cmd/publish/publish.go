@@ -80,6 +80,7 @@ in SQL, to the schema kube.`),
 	o.Add(cmd, "Every resource that can be listed and watched, without events and leases.")
 	flags.BoolVar(&o.sql, "sql", false, "Write what is published as jsonb to the schema kube, for questions in SQL.")
 	flags.StringVar(&o.history, "history", "", "For how long a follower may be away and go on without a list: AGE, and BYTES of each resource at most, as 24h,1GiB, which is the default. With --sql, how long kube.history keeps a change; by default 30d.")
+	cmdutil.RefuseEmpty(flags, "history", "write AGE, as 24h or 7d, or AGE,BYTES, as 24h,1GiB")
 	o.log.Add(cmd)
 	o.metrics.Add(flags, "")
 	return cmd

@@ -47,6 +47,9 @@ func parseHistory(text string) (h history, err error) {
 	if len(general) == 0 {
 		return h, nil
 	}
+	if len(h.of) > 0 && slices.Contains(general, "") {
+		return history{}, fmt.Errorf("%q: an item is empty; write %s", text, cmdutil.Retentions)
+	}
 	r, err := cmdutil.ParseRetention(strings.Join(general, ","))
 	switch {
 	case err != nil:

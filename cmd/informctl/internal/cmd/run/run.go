@@ -112,6 +112,7 @@ its server.`),
 	flags.StringVar(&o.fieldSelector, "field-selector", "", "Only objects whose fields match, as kubectl has it.")
 	flags.StringArrayVar(&o.indexSpecs, "index", nil, "Keep an index: label:KEY, field:PATH, owner or node; repeatable. There is always namespace.")
 	flags.StringVar(&o.historyText, "history", "", "Keep what has changed for AGE, and in BYTES of the file at most, as 24h or 7d,1GiB; off keeps nothing. RESOURCE=AGE or RESOURCE=off says it of one, as 24h,1GiB,nodes=1h. By default an hour, 32MiB of a resource and 256MiB of all, and without --serve nothing of leases and events.")
+	cmdutil.RefuseEmpty(flags, "history", "write "+cmdutil.Retentions)
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
 	o.metrics.Add(flags, "; they are on the socket in any case")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
@@ -122,6 +123,7 @@ its server.`),
 	flags.BoolVar(&o.follows, "postgres", false, "Follow what is published in PostgreSQL instead of a server.")
 	o.postgres.Add(cmd)
 	flags.StringVar(&o.cluster, "postgres-cluster", "", "With --postgres: the cluster, or how its identity begins, if several are published.")
+	cmdutil.RefuseEmpty(flags, "postgres-cluster", "it names no cluster")
 	o.addCompletion(cmd)
 	return cmd
 }
