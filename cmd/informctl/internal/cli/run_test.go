@@ -554,3 +554,37 @@ func TestRunKeepsLogOfGone(t *testing.T) {
 		t.Errorf("an old log is still there: %s\n%s", info.Out, got.Err)
 	}
 }
+
+// TestRunOfUnwatched checks that what the server cannot list and watch is not tried for
+// ever if it is named: the error names the resource and the verbs that are missing.
+func TestRunOfUnwatched(t *testing.T) {
+	config := runServerOf(t, resources{"v1": {
+		{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}},
+		{Name: "bindings", SingularName: "binding", Namespaced: true, Kind: "Binding", Verbs: metav1.Verbs{"create"}},
+		{Name: "componentstatuses", SingularName: "componentstatus", Kind: "ComponentStatus", ShortNames: []string{"cs"}, Verbs: metav1.Verbs{"get", "list"}},
+	}}, func(r *http.Request) *metav1.Status {
+		if strings.HasSuffix(r.URL.Path, "s") && r.URL.Query().Get("watch") != "" {
+			return &metav1.Status{Status: "Failure", Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed, Message: "the server does not allow this method on the requested resource"}
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // else it goes on
+	defer cancel()
+	for args, want := range map[string]string{
+		"bindings":         "bindings: the server cannot list and watch it",
+		"pods cs":          "componentstatuses: the server cannot watch it",
+		"cs --once":        "componentstatuses: the server cannot watch it",
+		"bindings,cs,pods": "bindings: the server cannot list and watch it; componentstatuses: the server cannot watch it",
+		"pods/log":         `"pods/log" is no resource`,
+	} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		got := say(ctx, append([]string{"run", "--kubeconfig", config, "--db", path}, strings.Fields(args)...)...)
+		line, _, _ := strings.Cut(got.Err, "\n")
+		if got.Code == 0 || line != "informctl: "+want {
+			t.Errorf("%s: exit code %d, %s", args, got.Code, got.Err)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s: there is a file", args)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -56,8 +57,8 @@ func DiscoverAll(ctx context.Context, d discovery.DiscoveryInterfaceWithContext)
 			}
 			name := NameOf(m)
 			all.Served.Insert(name)
-			if missing := sets.New("list", "watch").Difference(sets.New(r.Verbs...)); len(missing) > 0 {
-				all.Left = append(all.Left, LeftOut{name, "the server cannot " + strings.Join(sets.List(missing), " and ") + " it"})
+			if why := cannotFollow(r); why != "" {
+				all.Left = append(all.Left, LeftOut{name, why})
 				continue
 			}
 			all.Followed = append(all.Followed, m)
@@ -73,6 +74,16 @@ func DiscoverAll(ctx context.Context, d discovery.DiscoveryInterfaceWithContext)
 	slices.SortFunc(all.Followed, func(a, b *meta.RESTMapping) int { return strings.Compare(NameOf(a), NameOf(b)) })
 	slices.SortFunc(all.Left, func(a, b LeftOut) int { return strings.Compare(a.Resource, b.Resource) })
 	return all, nil
+}
+
+// cannotFollow says which of the verbs that following takes the server lacks for a
+// resource, "" if it has them.
+func cannotFollow(r metav1.APIResource) string {
+	missing := sets.New("list", "watch").Difference(sets.New(r.Verbs...))
+	if len(missing) == 0 {
+		return ""
+	}
+	return "the server cannot " + strings.Join(sets.List(missing), " and ") + " it"
 }
 
 // IsUnknown reports whether the server could not name all resources of a group.

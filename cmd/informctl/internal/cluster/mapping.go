@@ -1,10 +1,14 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 )
 
 // NameOf returns the name of a resource: RESOURCE or RESOURCE.GROUP.
@@ -28,6 +32,28 @@ func MappingsOf(mapper meta.RESTMapper, names []string) ([]*meta.RESTMapping, er
 		}
 	}
 	return out, nil
+}
+
+// CheckVerbs returns an error that names the resources that cannot be listed and watched.
+// One of which the server does not say what it can passes, and with once one that cannot
+// be listed: it is listed a single time, and the server's refusal says more.
+func CheckVerbs(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, mappings []*meta.RESTMapping, once bool) error {
+	var errs []error
+	for _, m := range mappings {
+		list, err := d.ServerResourcesForGroupVersionWithContext(unlogged(ctx), m.Resource.GroupVersion().String())
+		if err != nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if r.Name != m.Resource.Resource || len(r.Verbs) == 0 || once && !slices.Contains(r.Verbs, "list") {
+				continue
+			}
+			if why := cannotFollow(r); why != "" {
+				errs = append(errs, fmt.Errorf("%s: %s", NameOf(m), why))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // MappingOf resolves RESOURCE[.VERSION][.GROUP], in plural, singular or short form, or

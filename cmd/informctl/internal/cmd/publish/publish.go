@@ -241,6 +241,9 @@ func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]
 		return nil, err
 	}
 	mappings, err := cluster.MappingsOf(mapper, o.Resources)
+	if err == nil {
+		err = cluster.CheckVerbs(ctx, cached, mappings, false)
+	}
 	if o.All {
 		mappings, err = o.everything(ctx, cached, mapper)
 	}

@@ -72,6 +72,9 @@ func (c *connection) resolve(ctx context.Context, o *options) error {
 		mappings, err = c.resolveAll(ctx, o, cached, mapper)
 	} else {
 		mappings, err = cluster.MappingsOf(mapper, o.Resources)
+		if err == nil {
+			err = cluster.CheckVerbs(ctx, cached, mappings, o.once)
+		}
 	}
 	if err != nil {
 		return err
