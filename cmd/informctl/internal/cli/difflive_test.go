@@ -308,3 +308,45 @@ func TestDiffLiveTrouble(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffLeavesOut checks that diff does not say that nothing differs where a resource
+// is left out, since its first list is not complete: with --live, unless that is of
+// another cluster or namespace, and with --since.
+func TestDiffLeavesOut(t *testing.T) {
+	one, two := pod("a", "one", "web"), pod("a", "two", "web")
+	kubeconfig, _ := podServer(t, "here", one)
+	of := func(cluster, namespace string, pods ...runtime.Object) string {
+		path := clusterFile(t, "kube-system/here", store.Typed, pods...)
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fillScope(t, db, nil, store.Scope{Cluster: cluster, Namespace: namespace, Resource: "services", Kind: corev1.SchemeGroupVersion.WithKind("Service"), Form: store.Typed})
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const (
+		note = "informctl: services: left out, its first list is not complete; informctl run completes it, informctl wipe drops it\n"
+		out  = "informctl: 1 of 2 resources could not be compared\n"
+	)
+	same, others := of("kube-system/here", "", one), of("kube-system/there", "", one)
+	for _, tt := range []struct {
+		args []string
+		code int
+		end  string
+	}{
+		{[]string{same, "--live"}, 4, note + "informctl: 0 added, 0 removed, 0 changed, of 1\n" + out},
+		{[]string{same, "--live", "pods"}, 0, "informctl: 0 added, 0 removed, 0 changed, of 1\n"},
+		{[]string{of("kube-system/here", "", two), "--live"}, 1, note + "informctl: 1 added, 1 removed, 0 changed, of 2\n"},
+		{[]string{others, "--live"}, 0, "informctl: 0 added, 0 removed, 0 changed, of 1\n"},
+		{[]string{of("kube-system/here", "b", one), "--live", "-n", "a"}, 0, "informctl: 0 added, 0 removed, 0 changed, of 1\n"},
+		{[]string{same, "--since", "1000"}, 4, out},
+	} {
+		got := say(t.Context(), append([]string{"diff", "--kubeconfig", kubeconfig}, tt.args...)...)
+		if got.Code != tt.code || !strings.HasSuffix(got.Err, tt.end) {
+			t.Errorf("%q: exit code %d, want %d:\n%s", tt.args[1:], got.Code, tt.code, got.Err)
+		}
+	}
+}

@@ -69,6 +69,9 @@ page at a time; what differs is printed in its order, and what it lacks after th
 file that a live process holds is read while it changes, and so is a server: what
 changes meanwhile may differ.
 
+With --live and --since, a resource whose first list is not complete is left out, which is
+an error if nothing else differs.
+
 Before a RESOURCE, A may be left out with --live and --since: it is then the file that
 the other commands read without --db.
 
@@ -221,6 +224,15 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 		}
 	}
 	d := &differ{o: o}
+	switch {
+	case followed != nil:
+		d.left, err = o.leftOut(followed)
+	case o.live:
+		d.left, err = o.leftOut(dbs[0])
+	}
+	if err != nil {
+		return false, err
+	}
 	err = o.env.Output(func(w io.Writer) error {
 		d.out = w
 		if o.live {
@@ -237,7 +249,29 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 	if err == nil {
 		err = o.env.Incomplete(unread.Lines())
 	}
-	return d.added+d.removed+d.changed > 0, err
+	differs = d.added+d.removed+d.changed > 0
+	if n := len(d.left); err == nil && n > 0 && !differs {
+		err = fmt.Errorf("%d of %d resources could not be compared", n, n+len(sides[0].Views))
+	}
+	return differs, err
+}
+
+// leftOut returns the scopes that are left out since their first list is not complete:
+// where nothing else differs, "nothing differs" would be wrong.
+func (o *options) leftOut(db *source.Database) (left []store.Info, err error) {
+	for _, want := range o.selection.Wanted {
+		infos, err := db.Find(want.Resource)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range infos {
+			isTold := slices.ContainsFunc(left, func(told store.Info) bool { return told.ID == info.ID })
+			if !info.Complete && !isTold && o.selection.Filter.IsWithin(info.Scope.Namespace) {
+				left = append(left, info)
+			}
+		}
+	}
+	return left, nil
 }
 
 // choose chooses from a file, which has to hold every resource.
@@ -280,8 +314,9 @@ type differ struct {
 	o                            *options
 	out                          io.Writer
 	all, added, removed, changed int
-	served                       bool // the server has an object of the name
-	noise                        int  // updates that are no changes: objectdiff.IsNoise
+	served                       bool         // the server has an object of the name
+	noise                        int          // updates that are no changes: objectdiff.IsNoise
+	left                         []store.Info // see leftOut
 }
 
 // counts says how many objects differ.

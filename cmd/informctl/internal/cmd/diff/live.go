@@ -50,6 +50,9 @@ func (d *differ) withServer(ctx context.Context, path string, chosen selection.C
 	}
 	views := source.OfServer(d.o.env, config.Host, identity, chosen.Views, func(v *source.View) store.Info { return v.Info })
 	items := slices.DeleteFunc(slices.Clone(chosen.Items), func(i source.Item) bool { return !slices.Contains(views, i.View) })
+	d.left = slices.DeleteFunc(d.left, func(info store.Info) bool {
+		return info.Scope.Cluster != "" && info.Scope.Cluster != identity
+	})
 	for _, v := range views {
 		if of := v.Info.Scope.Cluster; of != "" && of != identity {
 			return fmt.Errorf("%s is of another cluster than %s: its %s are of %s, not of %s",
