@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -21,8 +22,10 @@ import (
 //
 // The value also implements store.Recorder and store.Payloader; their methods return
 // errors.ErrUnsupported if the objects are held in memory. Its method
-// Flush(context.Context) error is that of store.Store.
-func (inf *Informer) Reader() store.Reader { return reader{inf.content} }
+// Flush(context.Context) error is that of store.Store, and IsQuiet() bool reports whether
+// the state is as new as the server's although its checkpoint is old: the server sends no
+// bookmarks of this collection, nothing has come since, and the server has answered.
+func (inf *Informer) Reader() store.Reader { return reader{inf.content, inf} }
 
 // Opened reports whether Run has opened the scope.
 func (inf *Informer) Opened() bool {
@@ -65,7 +68,10 @@ func (inf *Informer) Info() store.Info {
 }
 
 // reader implements Reader.
-type reader struct{ *content }
+type reader struct {
+	*content
+	inf *Informer
+}
 
 var _ interface {
 	store.Recorder
@@ -73,7 +79,24 @@ var _ interface {
 	store.LogFilterer
 	store.MarkFinder
 	Flush(context.Context) error
+	IsQuiet() bool
 } = reader{}
+
+// quietFor is longer than two watches, which last for ten minutes at most; after each the
+// reflector asks the server.
+const quietFor = 25 * time.Minute
+
+// IsQuiet is described at Informer.Reader.
+func (r reader) IsQuiet() bool {
+	r.inf.mu.Lock()
+	pipeline := r.inf.pipeline
+	r.inf.mu.Unlock()
+	if pipeline == nil {
+		return false
+	}
+	s := pipeline.Reflector().Status()
+	return s.LastBookmark.IsZero() && s.LastError == "" && !s.LastEvent.After(r.Checkpoint().Time) && time.Since(s.LastAnswer) <= quietFor
+}
 
 func (r reader) Checkpoint() store.Checkpoint { return r.present().Checkpoint() }
 func (r reader) Len() int                     { return r.present().Len() }

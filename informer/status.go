@@ -70,6 +70,10 @@ type Status struct {
 	Events       int       `json:"events"`
 	LastEvent    time.Time `json:"lastEvent,omitzero"`
 	LastBookmark time.Time `json:"lastBookmark,omitzero"`
+	// LastAnswer is when the server last answered a list or a probe, or ended a watch in
+	// order. Of a collection without bookmarks, as Events are, in which nothing changes it
+	// is the only sign of the server.
+	LastAnswer time.Time `json:"lastAnswer,omitzero"`
 
 	// LastError is that of a list, watch or probe, or that of what the informer needs
 	// before it can open its scope; "" after a success.
@@ -332,7 +336,7 @@ func scopeStatus(s store.Scope) ScopeStatus {
 func (s *Status) setReflector(r reflector.Status) {
 	s.Start, s.StartReason, s.Resumes = r.Start, r.StartReason, r.Resumes
 	s.Listing, s.Listed, s.Lists, s.ListsByReason = r.Listing, r.Listed, r.Lists, r.Reasons
-	s.Events, s.LastEvent, s.LastBookmark = r.Events, r.LastEvent, r.LastBookmark
+	s.Events, s.LastEvent, s.LastBookmark, s.LastAnswer = r.Events, r.LastEvent, r.LastBookmark, r.LastAnswer
 	s.LastError, s.LastErrorTime, s.Errors = r.LastError, r.LastErrorTime, r.Errors
 }
 

@@ -130,6 +130,41 @@ func TestStatusOfTimes(t *testing.T) {
 	})
 }
 
+// TestQuiet checks that a collection of which the server sends no bookmarks, as of Events,
+// counts as new for as long as the server answers, although its checkpoint does not move.
+func TestQuiet(t *testing.T) {
+	for _, hasBookmarks := range []bool{false, true} {
+		inBubble(t, func(w *world) {
+			w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{NoBookmarks: !hasBookmarks})
+			w.put("a", "1")
+			r := w.run(informer.Options{}).sync()
+			isQuiet := r.inf.Reader().(interface{ IsQuiet() bool }).IsQuiet
+			for range 4 {
+				waitFor(30 * time.Minute)
+				if hasBookmarks {
+					w.server.Advance()
+					waitFor(20 * time.Minute)
+				}
+				if s := r.inf.Status(); isQuiet() == hasBookmarks || time.Since(s.LastAnswer) > 15*time.Minute || s.LastBookmark.IsZero() == hasBookmarks {
+					t.Errorf("bookmarks %v: quiet %v, last answer %v ago, checkpoint %v old, bookmark %v",
+						hasBookmarks, isQuiet(), time.Since(s.LastAnswer), s.Checkpoint.AgeSeconds, s.LastBookmark)
+				}
+			}
+			w.server.Down()
+			waitFor(15 * time.Minute)
+			if isQuiet() {
+				t.Error("quiet while the server is down")
+			}
+			w.server.Up()
+			waitFor(15 * time.Minute)
+			if isQuiet() == hasBookmarks {
+				t.Errorf("bookmarks %v: quiet %v after the server has come back", hasBookmarks, isQuiet())
+			}
+			r.end()
+		})
+	}
+}
+
 // TestStatusSaysWhatIsMissing checks why an informer has not caught up, is not persisted
 // or has not stored an object.
 func TestStatusSaysWhatIsMissing(t *testing.T) {

@@ -70,7 +70,7 @@ var hasToUse = map[string][]string{
 	// the only metric of a process that has not found what it lists
 	"InformerNotCaughtUp": {"informctl_informers", "unless on (job, instance) informctl_caught_up"},
 	// An object that cannot be stored holds up the resource version, and not these.
-	"InformerStale": {"informctl_last_event_timestamp_seconds", "informctl_last_bookmark_timestamp_seconds"},
+	"InformerStale": {"informctl_last_event_timestamp_seconds", "informctl_last_bookmark_timestamp_seconds", "informctl_errors_total"},
 	// Damage that is found while a file is opened is in the first sample.
 	"InformerFileDamaged": {"unless informctl_file_rebuilds_total offset 1h"},
 }

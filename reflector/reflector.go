@@ -374,8 +374,10 @@ func (r *Reflector) report(ctx context.Context, err error) {
 
 func (r *Reflector) setError(err error) {
 	r.note(func(s *Status) {
-		if s.LastError = ""; err != nil {
+		if err != nil {
 			s.failed(err)
+		} else {
+			s.answered()
 		}
 	})
 }

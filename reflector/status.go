@@ -19,10 +19,13 @@ type Status struct {
 	Resumes            int       // watches that resumed from a held resource version
 	Events             int       // changes delivered by watches
 	LastEvent          time.Time // zero if there was none
-	LastBookmark       time.Time
-	LastError          string // "" after a success
-	LastErrorTime      time.Time
-	Errors             int // of lists, watches and probes
+	LastBookmark       time.Time // but for the one that ends a list
+	// LastAnswer is when the server last answered a list or a probe, or ended a watch in
+	// order; zero if it has not.
+	LastAnswer    time.Time
+	LastError     string // "" after a success
+	LastErrorTime time.Time
+	Errors        int // of lists, watches and probes
 }
 
 // Status returns a copy of what the reflector is doing. It does not block.
@@ -48,10 +51,12 @@ func (s *Status) listed(reason string) {
 	}
 	kind, _, _ := strings.Cut(reason, ": ")
 	s.Reasons[kind]++
-	if s.LastError = ""; s.Start == "" {
+	if s.answered(); s.Start == "" {
 		s.StartReason = reason
 	}
 }
+
+func (s *Status) answered() { s.LastError, s.LastAnswer = "", time.Now() }
 
 func (s *Status) failed(err error) {
 	s.LastError, s.LastErrorTime = err.Error(), time.Now()

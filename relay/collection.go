@@ -123,6 +123,10 @@ func (s *served) isOf(c Collection) bool {
 	return s.Reader == c.Reader && s.At == c.At
 }
 
+// quieter is implemented by Readers that know of a collection without bookmarks whether
+// its state is as new as the server's.
+type quieter interface{ IsQuiet() bool }
+
 // staleAfter is how long a quiet kind may go without an event or a bookmark: the server
 // sends these about each minute.
 const staleAfter = 150 * time.Second
@@ -137,7 +141,7 @@ func (s *served) warnings(now time.Time) []string {
 		if state, err := s.Reader.History(); err == nil && now.Sub(state.Readable.Time) > staleAfter {
 			out = append(out, fmt.Sprintf("%s: as of %s or later, it was not listed again yet", s.Scope.Resource, state.Readable.Time.UTC().Format(time.RFC3339)))
 		}
-	case now.Sub(c.Time) > staleAfter:
+	case now.Sub(c.Time) > staleAfter && !s.isQuiet():
 		out = append(out, fmt.Sprintf("%s: as of %s, the server was not heard since, or an object cannot be stored", s.Scope.Resource, c.Time.UTC().Format(time.RFC3339)))
 	}
 	if note := *s.note.Load(); note != "" {
@@ -149,6 +153,11 @@ func (s *served) warnings(now time.Time) []string {
 		}
 	}
 	return out
+}
+
+func (s *served) isQuiet() bool {
+	r, ok := s.Reader.(quieter)
+	return ok && r.IsQuiet()
 }
 
 // settler writes what was applied, for as many requests at once as want it.

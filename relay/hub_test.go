@@ -548,6 +548,12 @@ func TestWarning(t *testing.T) {
 		if got := ask(); got != want {
 			t.Errorf("it warns: %s, want %s", got, want)
 		}
+		of := s.from[0].Reader
+		s.from[0].Reader = quietReader{of}
+		if got := ask(); got != "" {
+			t.Errorf("of a collection without bookmarks it warns: %s", got)
+		}
+		s.from[0].Reader = of
 		s.must(s.store.Invalidate(s.Context(), "a list that fails"))
 		want = fmt.Sprintf(`299 - "pods: as of %s or later, it was not listed again yet"`, heard.UTC().Format(time.RFC3339))
 		if got := ask(); got != want {
@@ -565,6 +571,10 @@ func TestWarning(t *testing.T) {
 		}
 	})
 }
+
+type quietReader struct{ store.Reader }
+
+func (quietReader) IsQuiet() bool { return true }
 
 // TestListDoesNotWait lists twice when nothing has come meanwhile: there is nothing to be
 // written.
