@@ -28,6 +28,9 @@ type scope struct {
 	// time. It is shared while known has none, which is so while the scope is listed
 	// again: an older one of the same history is right, too.
 	rv, lineage string
+	// past is the lineage of a history that is no more, in which the place was, or is
+	// still.
+	past string
 	// next is the place that the ledger gets when the fences of all members are passed;
 	// nil if there is none.
 	next   *store.Place
@@ -255,6 +258,9 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 	// Who is missing receives everything, too, so nobody waits for it.
 	s.why, s.allowed, s.next, s.passed, s.known = err.Error(), 0, nil, nil, partial(feed.First())
 	s.rv, s.lineage = "", ""
+	if errors.Is(err, store.ErrLineage) {
+		c.shared.forget(s.id)
+	}
 	s.logger.Info("A consumer receives everything", "because", s.why)
 }
 

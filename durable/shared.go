@@ -2,6 +2,7 @@ package durable
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -183,6 +184,9 @@ func (c *Consumer) replaceLocked(doc document) {
 	}
 	for id, s := range c.scopes {
 		known, ok := doc.Scopes[id]
+		if !ok {
+			known = partial(s.known.store()) // this file may know what was deleted since
+		}
 		s.known, s.allowed, s.sweep, s.next, s.rv = known, known.Handlers, known.Sweep, nil, ""
 		c.sweepAnewLocked(s, doc.Revision)
 		switch {
@@ -334,11 +338,10 @@ func (c *Consumer) document() (doc document, rounds []round, ok bool) {
 	}
 	places := map[string]place{}
 	for id, s := range c.scopes {
-		switch {
-		case s.known.RV != "":
-			s.rv, s.lineage = s.known.RV, s.known.Lineage
-		case s.lineage != s.known.Lineage: // the history was rewound
-			s.rv = ""
+		before := s.lineage
+		s.noteRVLocked()
+		if s.rv == "" || before != "" && s.lineage != before {
+			c.shared.forget(id)
 		}
 		if s.rv == "" {
 			continue
@@ -361,6 +364,51 @@ func (c *Consumer) document() (doc document, rounds []round, ok bool) {
 	c.shared.beginRound(places)
 	doc = document{Term: c.term, Content: c.term, Version: c.opts.Version, Revision: revision(), Scopes: places, Keys: keys}
 	return doc, rounds, true
+}
+
+// noteRVLocked notes the resource version from where a successor may go on. There is none
+// while the place is of a history that is no more: the server was restored from a backup
+// since, and what has a lower resource version may be new.
+func (s *scope) noteRVLocked() {
+	log := s.logLocked()
+	history := cmp.Or(s.known.Lineage, s.lineage, log) // of the place
+	if log != "" && history != log {
+		s.past = history
+	}
+	switch {
+	case s.past != "" && history == s.past:
+		s.rv = ""
+	case s.known.RV != "":
+		s.rv, s.lineage = s.known.RV, history
+	case s.lineage != s.known.Lineage: // the history was rewound
+		s.rv = ""
+	}
+}
+
+// logLocked returns the lineage of the log, "" if no handler knows it.
+func (s *scope) logLocked() string {
+	for _, m := range s.members {
+		if !m.feed.Ended() {
+			return m.feed.Last().Lineage
+		}
+	}
+	return ""
+}
+
+// forget removes the places of a scope, which are of a history that is no more, from the
+// rounds: a successor that begins at one of these rounds receives everything. The maps
+// are not changed, because a document may have them.
+func (s *sharing) forget(id string) {
+	if s == nil {
+		return
+	}
+	for i, r := range s.rounds {
+		if _, has := r.scopes[id]; has {
+			scopes := maps.Clone(r.scopes)
+			delete(scopes, id)
+			s.rounds[i].scopes = scopes
+		}
+	}
 }
 
 // beginRound remembers places. If there are too many, every second one is forgotten: an
