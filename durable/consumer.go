@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/internal/resume"
@@ -98,8 +99,8 @@ type Consumer struct {
 	logger atomic.Pointer[klog.Logger]
 
 	// writing makes two writes of the ledger exclude each other, so that an older state
-	// does not replace a newer one.
-	writing sync.Mutex
+	// does not replace a newer one. Who waits for it does so as long as its context lasts.
+	writing *semaphore.Weighted
 
 	// mu protects the fields below, the scopes and the states of the queue. The lock of
 	// an informer's hub may be taken behind it, never before it.
@@ -210,7 +211,8 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 	}
 	c := &Consumer{
 		name: name, opts: opts, ledger: ledger, id: inUse{backend, name}, begin: make(chan struct{}),
-		scopes: map[string]*scope{}, keys: map[string][]byte{}, changed: map[string][]byte{},
+		writing: semaphore.NewWeighted(1),
+		scopes:  map[string]*scope{}, keys: map[string][]byte{}, changed: map[string][]byte{},
 	}
 	c.logTo(klog.Background())
 	if opts.Shared != nil {
@@ -233,8 +235,10 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 	return c, nil
 }
 
-// load reads what the process before has left.
+// load reads what the process before has left. Statuses knows the consumer already.
 func (c *Consumer) load(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.losses = c.ledger.LedgerLosses()
 	values, err := c.ledger.Ledger(ctx, ledgerName(c.name))
 	if err != nil && !errors.Is(err, store.ErrCorrupt) {
@@ -425,12 +429,19 @@ func (c *Consumer) noteAllLocked() {
 	}
 }
 
-// commit writes what has changed, in one transaction.
+// commit writes what has changed, in one transaction. After Close it writes nothing: the
+// ledger may be that of another Consumer.
 func (c *Consumer) commit(ctx context.Context) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	if err := c.writing.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("another write of the ledger has not ended: %w", err)
+	}
+	defer c.writing.Release(1)
 	c.mu.Lock()
-	if c.phase == deposed {
+	switch c.phase {
+	case over:
+		c.mu.Unlock()
+		return nil
+	case deposed:
 		if c.queue != nil {
 			c.queue.collectLocked(c.changed) // forgets what is done
 		}
@@ -497,12 +508,17 @@ func (c *Consumer) Close() error {
 		if c.shared != nil {
 			c.publish(ctx)
 		}
+		// A write of a worker that has not ended ends before.
+		waited := c.writing.Acquire(ctx, 1) == nil
 		c.mu.Lock()
 		c.phase = over
 		for _, s := range c.scopes {
 			s.endOwedLocked()
 		}
 		c.mu.Unlock()
+		if waited {
+			c.writing.Release(1)
+		}
 		consumers.Delete(c.id)
 		if err != nil {
 			c.result = fmt.Errorf("consumer %q: %w", c.name, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/internal/resume"
@@ -315,6 +316,69 @@ func TestCommitFirstOfBrokenDisk(t *testing.T) {
 		l.want("while the next one waits")
 		w.pass(2 * time.Second)
 		l.want("after that", "owner-f")
+		l.end()
+	})
+}
+
+// hungLedger is a backend whose ledger keeps its writers waiting while it hangs.
+type hungLedger struct {
+	*bolt.DB
+	hangs atomic.Bool
+}
+
+func (h *hungLedger) SetLedger(ctx context.Context, name string, changes map[string][]byte) error {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.DB.SetLedger(ctx, name, changes)
+}
+
+// TestCommitFirstOfHungLedger checks that a key waits for 30 seconds, and not for ever,
+// while another write of the ledger hangs.
+func TestCommitFirstOfHungLedger(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var ledger hungLedger
+		w.opts.CommitFirst = true
+		w.ledger = func(db *bolt.DB) store.Backend {
+			ledger.DB = db
+			return &ledger
+		}
+		l := w.start(1).begin()
+		l.queue.AddAfter(cache.ObjectName{Namespace: "default", Name: "later"}, 5*time.Second)
+		w.pass(2 * time.Second) // it is written
+		ledger.hangs.Store(true)
+		l.queue.AddAfter(cache.ObjectName{Namespace: "default", Name: "other"}, 10*time.Hour)
+		w.pass(30 * time.Second)
+		l.want("while the key waits")
+		w.pass(5 * time.Second)
+		l.want("after that", "later")
+		ledger.hangs.Store(false)
+		l.end()
+	})
+}
+
+// TestHandlerOfHungLedger checks that a handler begins after 30 seconds while another
+// write of the ledger hangs.
+func TestHandlerOfHungLedger(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var ledger hungLedger
+		ledger.hangs.Store(true)
+		w.ledger = func(db *bolt.DB) store.Backend {
+			ledger.DB = db
+			return &ledger
+		}
+		w.put("a", "owner-a")
+		l := w.open()
+		l.addHandler(enqueue{l})
+		w.pass(2 * time.Second) // the first write hangs
+		l.run()
+		l.begin()
+		w.pass(29 * time.Second)
+		l.want("while the handler waits")
+		w.pass(5 * time.Second)
+		l.want("after that", "owner-a")
+		ledger.hangs.Store(false)
 		l.end()
 	})
 }

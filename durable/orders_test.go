@@ -3,9 +3,14 @@ package durable_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/durable"
@@ -197,5 +202,109 @@ func TestSweepOfTwo(t *testing.T) {
 		}
 		_ = c.Close()
 		_ = db.Close()
+	})
+}
+
+// TestStatusesWhileOpened checks that no status is that of a consumer that is read still.
+func TestStatusesWhileOpened(t *testing.T) {
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	left := map[string][]byte{"state": []byte(`{"version":""}`)}
+	for i := range 50 {
+		left[fmt.Sprint("place/", i)] = []byte(`{"lineage":"a","mark":1,"resourceVersion":"1","handlers":1}`)
+	}
+	for i := range 10_000 {
+		left[fmt.Sprint("key/default/", i)] = []byte(`{"waits":true}`)
+	}
+	if err := db.SetLedger(t.Context(), "consumer/test", left); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		asked, opened := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(asked)
+			for {
+				for _, s := range durable.Statuses(db) {
+					if len(s.Scopes) != 50 {
+						t.Errorf("a status has %d scopes of 50", len(s.Scopes))
+					}
+				}
+				select {
+				case <-opened:
+					return
+				default:
+				}
+			}
+		}()
+		c, err := durable.Open(db, "test", durable.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(opened)
+		<-asked
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWorkerAfterClose checks that a worker that still takes keys after Close writes
+// nothing into the ledger, which the next consumer of the name has.
+func TestWorkerAfterClose(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var ledger fullLedger
+		w.opts.CommitFirst = true
+		w.ledger = func(db *bolt.DB) store.Backend {
+			ledger.DB = db
+			return &ledger
+		}
+		w.put("a", "owner-a")
+		l := w.start(1)
+		release := make(chan struct{})
+		l.work = func(name string) outcome {
+			if name == "owner-b" {
+				<-release
+			}
+			return outcome{}
+		}
+		l.begin()
+		w.pass(time.Minute)
+		w.put("b", "owner-b")
+		w.pass(time.Minute) // it is in work
+		ledger.isFull.Store(true)
+		w.put("c", "owner-c")
+		w.put("d", "owner-d")
+		w.pass(time.Minute)
+		l.queue.ShutDown()
+		l.stop()
+		synctest.Wait()
+		if err := l.consumer.Close(); err == nil {
+			t.Error("Close has written what could not be written")
+		}
+		ledger.isFull.Store(false)
+		next, err := durable.Open(&ledger, "test", w.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := ledger.Ledger(w.Context(), "consumer/test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = maps.Clone(before)
+		close(release)
+		l.running.Wait()
+		after, err := ledger.Ledger(w.Context(), "consumer/test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("the ledger of the next consumer (-before +after):\n%s", diff)
+		}
+		if err := errors.Join(next.Close(), l.db.Close()); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -319,8 +319,10 @@ func (c *Consumer) write(ctx context.Context, b []byte, mine term) error {
 
 // depose ends all writing: another process goes on with what is left.
 func (c *Consumer) depose(by term) {
-	c.writing.Lock() // a write of the ledger that has begun ends before
-	defer c.writing.Unlock()
+	// A write of the ledger that has begun ends before.
+	if c.writing.Acquire(context.Background(), 1) == nil {
+		defer c.writing.Release(1)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.phase = deposed
