@@ -24,8 +24,10 @@ const (
 	// smallDocument is up to how many bytes before compression an encoder with megabytes
 	// of tables saves too little.
 	smallDocument = 64 << 10
-	// maxDecompressed bounds what a damaged document can claim.
+	// maxDecompressed bounds what a damaged document can claim, and maxJSON what is
+	// written: the next term, which has more digits, is to fit, too.
 	maxDecompressed = 64 << 20
+	maxJSON         = maxDecompressed - 1<<10
 	// sizeOfState is about what a key takes beside its name.
 	sizeOfState = 12
 )
@@ -111,10 +113,14 @@ type kind struct {
 // coarse rounds a delay up to seconds of four binary digits, so that few are different.
 // What it says is only how long a key waits at most if the clock is wrong.
 func coarse(delay time.Duration) time.Duration {
-	s := uint64(max(delay+time.Second-1, 0) / time.Second)
+	s := uint64(max(delay, 0) / time.Second)
+	if delay%time.Second > 0 {
+		s++
+	}
 	shift := max(bits.Len64(s)-4, 0)
 	s = (s + 1<<shift - 1) >> shift << shift
-	return time.Duration(s) * time.Second //nolint:gosec // less than delay and an eighth
+	s = min(s, uint64(math.MaxInt64/time.Second))
+	return time.Duration(s) * time.Second //nolint:gosec // it is not more than a Duration has
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -143,12 +149,12 @@ func (keys *sharedKeys) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// compress returns a document as Shared has it. The encoder, which would hold megabytes
-// between two writes, is made anew, as large as the document needs it.
-func (d *document) compress() ([]byte, error) {
-	b, err := json.Marshal(d)
-	if err != nil {
-		return nil, err
+// compress returns a document as Shared has it, and its size before it is compressed. The
+// encoder, which would hold megabytes between two writes, is made anew, as large as the
+// document needs it.
+func (d *document) compress() (b []byte, size int, err error) {
+	if b, err = json.Marshal(d); err != nil {
+		return nil, 0, err
 	}
 	level := zstd.SpeedBetterCompression
 	if len(b) <= smallDocument {
@@ -157,9 +163,9 @@ func (d *document) compress() ([]byte, error) {
 	window := min(max(1<<bits.Len(uint(len(b))), zstd.MinWindowSize), maxWindow)
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return enc.EncodeAll(b, nil), nil
+	return enc.EncodeAll(b, nil), len(b), nil
 }
 
 // decode reads what compress has returned, or JSON as it was before it was compressed.
@@ -177,13 +183,15 @@ func (d *document) decode(b []byte) error {
 	return json.Unmarshal(b, d)
 }
 
-// encode compresses a document, and leaves out what exceeds maxShared.
+// encode compresses a document, and leaves out what exceeds maxShared or, before it is
+// compressed, maxJSON.
 func (d *document) encode(rounds []round) ([]byte, error) {
 	slices.SortFunc(d.Keys, func(a, b sharedKey) int { return cmp.Compare(a.Key, b.Key) })
-	b, err := d.compress()
-	for room := sizeOf(d.Keys); err == nil && len(b) > maxShared && room > 0; {
-		room = min(room-room/8-1, int(float64(room)*maxShared/float64(len(b))))
-		b, err = d.leaveOut(rounds, room).compress()
+	b, size, err := d.compress()
+	for room := sizeOf(d.Keys); err == nil && (len(b) > maxShared || size > maxJSON) && room > 0; {
+		fits := min(maxShared/float64(len(b)), maxJSON/float64(size))
+		room = min(room-room/8-1, int(float64(room)*fits))
+		b, size, err = d.leaveOut(rounds, room).compress()
 	}
 	return b, err
 }

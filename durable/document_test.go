@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/durable"
 )
 
 // longName returns the name of an owner of which 300 do not fit into what is shared.
@@ -229,5 +232,43 @@ func TestManyRounds(t *testing.T) {
 			w.pass(10 * time.Second)
 		}
 		l.end()
+	})
+}
+
+// TestSharedIsRead checks that keys that compress well are left out, too, if a successor
+// would not read them.
+func TestSharedIsRead(t *testing.T) {
+	names := make([]string, 2400)
+	for i := range names {
+		names[i] = fmt.Sprintf("default/%06d%s", i, strings.Repeat("x", 30_000))
+	}
+	kept, err := durable.ShareKeys(names)
+	if err != nil {
+		t.Errorf("a successor cannot read what is shared: %v", err)
+	}
+	if kept == len(names) {
+		t.Errorf("all of %d keys are shared", kept)
+	}
+}
+
+// TestSharedDelayOfNever checks that a delay that never ends does not end on a successor.
+func TestSharedDelayOfNever(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		first := w.start(1).begin()
+		for i, delay := range []time.Duration{math.MaxInt64, math.MaxInt64 - time.Second, math.MaxInt64 / 8 * 7} {
+			first.queue.AddAfter(cache.ObjectName{Namespace: "default", Name: fmt.Sprint("never-", i)}, delay)
+		}
+		w.pass(time.Minute)
+		first.want("by the leader", "owner-a")
+		first.dies(shared)
+		second := w.replica().start(1).begin()
+		w.pass(time.Hour)
+		second.want("by the successor")
+		if s := second.consumer.Status(); s.Delayed != 3 {
+			t.Errorf("status %+v", s)
+		}
+		second.end()
 	})
 }

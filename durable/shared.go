@@ -142,7 +142,7 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 		// With this content, nobody goes on from a file of an older term.
 		*before, doc = document{}, document{Term: doc.Term, Content: doc.Term}
 	}
-	if b, err = doc.compress(); err != nil {
+	if b, _, err = doc.compress(); err != nil {
 		return false, err
 	}
 	if version, err = c.shared.write(ctx, b, version); err != nil {
