@@ -2,6 +2,7 @@ package durable
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/client-go/tools/cache"
 )
@@ -13,12 +14,22 @@ type Codec[T comparable] interface {
 	Decode([]byte) (T, error)
 }
 
-// ObjectNames is the Codec of names of objects, as cache.ObjectToName has them.
+// ObjectNames is the Codec of names of objects, as cache.ObjectToName has them. The empty
+// name is one, too. A namespace or a name with a slash, which no object has, is an error:
+// a program with such keys needs a Codec of its own.
 var ObjectNames Codec[cache.ObjectName] = objectNames{}
 
 type objectNames struct{}
 
-func (objectNames) Encode(n cache.ObjectName) ([]byte, error) { return []byte(n.String()), nil }
+func (objectNames) Encode(n cache.ObjectName) ([]byte, error) {
+	switch {
+	case strings.Contains(n.Namespace, "/") || strings.Contains(n.Name, "/"):
+		return nil, fmt.Errorf("the namespace %q or the name %q has a slash; want the name of an object, or another Codec", n.Namespace, n.Name)
+	case n == cache.ObjectName{}:
+		return []byte("/"), nil
+	}
+	return []byte(n.String()), nil
+}
 
 func (objectNames) Decode(b []byte) (cache.ObjectName, error) {
 	n, err := cache.ParseObjectName(string(b))

@@ -114,6 +114,7 @@ type Consumer struct {
 	// unwritten is when CommitFirst last waited in vain, for more than failedPatience;
 	// zero if it does not.
 	unwritten time.Time
+	unencoded lasting           // keys of the queue that have no encoding
 	frozen    bool              // places do not move: see freezeLocked
 	losses    uint64            // of the ledger, when it was last written whole
 	whole     bool              // the next commit writes it whole

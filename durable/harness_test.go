@@ -40,6 +40,8 @@ type world struct {
 	logger  klog.Logger   // of the context of informers
 	// ledger returns the backend of the consumer; nil is the file itself.
 	ledger func(*bolt.DB) store.Backend
+	// codec is that of the queue; nil is durable.ObjectNames.
+	codec durable.Codec[cache.ObjectName]
 	// transform is the version of the transform; "" means none.
 	transform string
 }
@@ -182,7 +184,11 @@ func (w *world) open() *life {
 		w.Fatal(err)
 	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](time.Second, time.Hour)
-	l.queue = durable.NewQueue(l.consumer, limiter, durable.ObjectNames)
+	codec := w.codec
+	if codec == nil {
+		codec = durable.ObjectNames
+	}
+	l.queue = durable.NewQueue(l.consumer, limiter, codec)
 	return l
 }
 

@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -264,8 +265,13 @@ func (q *queue[T]) noteLocked(item T) *keyEntry {
 	e := q.states[item]
 	if e == nil {
 		encoded, err := q.codec.Encode(item)
-		if err != nil || len(encoded) == 0 {
-			q.c.log().Error(err, "A key of the queue cannot be written, so places do not move")
+		if err == nil && len(encoded) == 0 {
+			err = errors.New("the codec has returned no bytes")
+		}
+		if err != nil {
+			if q.c.unencoded.isDue(time.Now()) {
+				q.c.log().Error(err, "A key of the queue cannot be written, so places do not move", "key", fmt.Sprint(item))
+			}
 			q.c.freezeLocked()
 			return nil
 		}

@@ -182,11 +182,14 @@ func (q *queue) GetWithPriority() (item reconcile.Request, priority int, shutdow
 	return q.prioritized.GetWithPriority()
 }
 
-// requests is the durable.Codec of reconcile.Request.
+// requests is the durable.Codec of reconcile.Request. A name may have slashes.
 type requests struct{}
 
 // Encode implements durable.Codec.
 func (requests) Encode(r reconcile.Request) ([]byte, error) {
+	if strings.Contains(r.Namespace, "/") {
+		return nil, fmt.Errorf("the namespace %q of a request has a slash; want one without", r.Namespace)
+	}
 	return []byte(r.Namespace + "/" + r.Name), nil
 }
 
