@@ -8,7 +8,8 @@ import (
 )
 
 // Codec turns the keys of a queue into bytes and back. Equal keys have equal bytes, which
-// are not empty. Its methods may be called by several goroutines.
+// are not empty, and are stored without encryption. Its methods may be called by several
+// goroutines.
 type Codec[T comparable] interface {
 	Encode(T) ([]byte, error)
 	Decode([]byte) (T, error)

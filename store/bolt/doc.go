@@ -36,10 +36,13 @@
 // Options.EncryptAll encrypts all scopes. Records and headers are sealed with
 // AES-256-GCM, bound to scope, bucket and object key, under a random data key of the
 // file. The user's key wraps the data keys. Hashes of objects and index values are HMACs
-// under a key of the file that never changes. Not encrypted are the identity of a scope,
-// its resource version, object keys, sizes and counts, and the fact that objects share a
-// value of an index. Encrypted scopes are compressed without a dictionary, because a
-// dictionary contains content.
+// under a key of the file that never changes. Encrypted scopes are compressed without a
+// dictionary, because a dictionary contains content.
+//
+// Not encrypted are the identity of a scope, its resource version, object keys, also of
+// deleted objects, the resource version and time of each change in the log, sizes and
+// counts, names of indexes, the fact that objects share a value of an index, and ledgers,
+// with the keys of durable queues.
 //
 // A user's key is 64 hexadecimal digits in a file (codec.KeyFile) or in the output of a
 // command (codec.KeyCommand). To replace it, put the new key in front of the old one. The

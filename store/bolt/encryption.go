@@ -114,8 +114,10 @@ func (d *DB) loadKeys(begin bool) (*seal.Keyring, error) {
 // user's earlier key is no longer needed then. With that key and a copy of the file from
 // before the call, the copy can still be read; if a key is known to others, delete the
 // file. Opening the file does the first half if the provider has another first key. Rekey
-// changes nothing if the file has no keys. Errors: store.ErrNoKey if none of the user's
-// keys opens the data keys, store.ErrReadOnly, and errors of writing.
+// changes nothing if the file has no keys. A database that has opened the data keys
+// before needs no earlier key: the first one of the provider is the key from then on.
+// Errors: store.ErrNoKey if none of the user's keys opens the data keys,
+// store.ErrReadOnly, and errors of writing.
 func (d *DB) Rekey(ctx context.Context) error {
 	if d.readOnly {
 		return store.ErrReadOnly

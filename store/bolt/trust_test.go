@@ -299,3 +299,24 @@ func TestWithoutCurrentDirectory(t *testing.T) {
 	}
 	must(t, db.Close())
 }
+
+// TestDamagedIsClosedToOthers checks that a damaged file that everybody may read is not
+// left so when it is set aside.
+func TestDamagedIsClosedToOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 3)
+	b := read(t, path)
+	for i := 2 * os.Getpagesize(); i < len(b); i++ {
+		b[i] ^= 0xff
+	}
+	must(t, os.WriteFile(path, b, 0o600))
+	must(t, os.Chmod(path, 0o644))
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	info, err := os.Stat(db.SetAside())
+	must(t, err)
+	if info.Mode().Perm() != 0o640 {
+		t.Errorf("set aside with mode %04o, want 0640", info.Mode().Perm())
+	}
+}

@@ -46,10 +46,35 @@ func NewProcess(ctx context.Context, path string, showSecrets bool) *Process {
 	process.client.Transport = &http.Transport{
 		ResponseHeaderTimeout: askPatience,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if err := checkOwner(process.Socket, path); err != nil {
+				return nil, err
+			}
 			return (&net.Dialer{}).DialContext(ctx, "unix", process.Socket)
 		},
 	}
 	return process
+}
+
+// errForeign indicates a socket that another user has made: he may say what he likes.
+var errForeign = errors.New("it belongs neither to this user nor to the owner of the file")
+
+// checkOwner returns errForeign if the socket of a file is another user's: the directory
+// may be one that everybody can write to.
+func checkOwner(socket, path string) error {
+	made, err := os.Lstat(socket)
+	if err != nil {
+		return err
+	}
+	by, ok := made.Sys().(*syscall.Stat_t)
+	if !ok || by.Uid == 0 || int(by.Uid) == os.Geteuid() {
+		return nil
+	}
+	if file, err := os.Stat(path); err == nil {
+		if of, ok := file.Sys().(*syscall.Stat_t); ok && of.Uid == by.Uid {
+			return nil
+		}
+	}
+	return errForeign
 }
 
 // OpenProcess returns a database that is read through the process that holds the file. It
@@ -119,6 +144,8 @@ func (p *Process) Ask(path string, parameters url.Values) (io.ReadCloser, error)
 		return nil, cmdutil.ErrInterrupted
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no process answers for %s: %w at %s", p.Path, ErrNobody, p.Socket)
+	case errors.Is(err, errForeign):
+		return nil, fmt.Errorf("the socket %s of %s is not asked: %w", p.Socket, p.Path, errForeign)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", p.Path, p.Socket)
 	case os.IsTimeout(err):

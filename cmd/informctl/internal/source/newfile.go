@@ -32,7 +32,8 @@ func NewFile(path string, fill func(temporary string) error) (err error) {
 		}
 		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	// A file with two names is not used. After a power cut it has both or one.
+	return errors.Join(os.Remove(temporary), SyncDir(filepath.Dir(path)))
 }
 
 // InDirectory describes why no file could be created in the directory of path.

@@ -67,6 +67,9 @@ func (f *File) replaceDamaged(cause error) error {
 	if now, err := damaged.Stat(); err != nil || !os.SameFile(now, f.info) {
 		return err // nil: another process has replaced it
 	}
+	if err := closeToOthers(damaged, f.path, f.info); err != nil {
+		f.opts.Logger.Error(err, "The damaged cache file stays readable by everybody", "path", f.path)
+	}
 	aside, err := setAside(f.at(), cause)
 	if err != nil {
 		return err

@@ -22,11 +22,13 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 		Long: cmdutil.Describe(`Encrypt a file's data keys with another key, and begin a new data key.
 
 To replace a key, put the new one in front of the old one, run rekey, then remove
-the old one: from then on it opens nothing. What is stored stays under the data
-keys that it was encrypted with, what is written later is under the new one. Who
-has the old key and a copy of the file of before can read that copy. No other
-process may hold the file.`),
+the old one: it is not needed any more. What is stored stays under the data keys
+that it was encrypted with, what is written later is under the new one. Who has
+the old key can read what was stored before, in a copy of the file and in the file
+itself until compact has left the old data keys behind: do so if others know the
+key, and delete the copies. No other process may hold the file.`),
 		Example: `  informctl rekey --key-file keys --db informers.db
+  informctl rekey --key-file keys && informctl compact --key-file keys
   informctl rekey --key-command "cat keys"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cmdutil.NoArguments(cmd, args); err != nil {
