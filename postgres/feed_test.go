@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,12 +55,12 @@ func configMap(name, value string) *corev1.ConfigMap {
 
 // publish publishes in the background until the test ends, or the returned function is
 // called.
-func publish(t *testing.T, db *postgres.DB, c postgres.Collection, opts postgres.PublishOptions) (stop func()) {
+func publish(t *testing.T, db *postgres.DB, opts postgres.PublishOptions, collections ...postgres.Collection) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := db.Publish(ctx, []postgres.Collection{c}, opts); err != nil {
+		if err := db.Publish(ctx, collections, opts); err != nil {
 			t.Error(err)
 		}
 	})
@@ -121,7 +122,7 @@ func TestFeed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			publish(t, db, c, postgres.PublishOptions{TTL: 2 * time.Second})
+			publish(t, db, postgres.PublishOptions{TTL: 2 * time.Second}, c)
 
 			follower := func(example runtime.Object) cache.SharedIndexInformer {
 				lw, err := db.ListerWatcher(configMapScope, example, postgres.FollowOptions{})
@@ -228,7 +229,7 @@ func TestOtherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := open(t, pgtest.DSN(t), pgtest.Schema(), postgres.Options{})
-	publish(t, db, c, postgres.PublishOptions{})
+	publish(t, db, postgres.PublishOptions{}, c)
 	status := func() postgres.ScopeStatus {
 		all, err := db.Status(t.Context())
 		if err != nil || len(all) != 1 {
@@ -246,6 +247,61 @@ func TestOtherCluster(t *testing.T) {
 	eventually(t, "the status says why the scope is not published", func() bool { return strings.Contains(status().Problem, "another cluster") })
 	if n := status().Objects; n != 1 {
 		t.Errorf("%d objects are published, want that of the first cluster", n)
+	}
+}
+
+// TestRewoundElsewhere checks that a resource whose history has grown beyond what is
+// published is listed, too, when another one has shown that it was rewound. Events may be
+// in an etcd of their own.
+func TestRewoundElsewhere(t *testing.T) {
+	configMaps := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	services := fakeapi.New(&corev1.Service{}, &corev1.ServiceList{}, fakeapi.Options{})
+	events := fakeapi.New(&corev1.Event{}, &corev1.EventList{}, fakeapi.Options{})
+	others := fakeapi.New(&corev1.Service{}, &corev1.ServiceList{}, fakeapi.Options{})
+	collection := func(cluster, resource, kind string, server *fakeapi.Server, example runtime.Object) postgres.Collection {
+		return postgres.Collection{
+			Scope:         store.Scope{Cluster: cluster, Resource: resource, Kind: corev1.SchemeGroupVersion.WithKind(kind)},
+			ListerWatcher: server, Example: example,
+		}
+	}
+	first, err := configMaps.Create(configMap("a", "first"))
+	if err == nil {
+		_, err = configMaps.Create(configMap("b", "first"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := open(t, pgtest.DSN(t), pgtest.Schema(), postgres.Options{})
+	publish(t, db, postgres.PublishOptions{},
+		collection("c1", "configmaps", "ConfigMap", configMaps, &corev1.ConfigMap{}), collection("c1", "services", "Service", services, &corev1.Service{}),
+		collection("c1", "events", "Event", events, &corev1.Event{}), collection("c2", "services", "Service", others, &corev1.Service{}))
+	isPublished := func() bool {
+		status, err := db.Status(t.Context())
+		return err == nil && len(status) == 4 && !slices.ContainsFunc(status, func(s postgres.ScopeStatus) bool { return s.State() != "published" })
+	}
+	eventually(t, "all is published", isPublished)
+	lists := func(s *fakeapi.Server) (n int) {
+		for _, r := range s.Requests() {
+			if r.Verb == "list" && r.Options.Limit != 1 || r.Options.SendInitialEvents != nil {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "all are watched", func() bool { return configMaps.Watches()*services.Watches()*events.Watches()*others.Watches() > 0 })
+	before := map[*fakeapi.Server]int{services: lists(services), events: lists(events), others: lists(others)}
+	if err := configMaps.Rewind(first); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "services are listed", func() bool { return lists(services) > before[services] })
+	eventually(t, "all is published again", func() bool { return configMaps.Watches() > 0 && isPublished() })
+	if got := lists(services) - before[services]; got != 1 {
+		t.Errorf("services are listed %d times", got)
+	}
+	for what, server := range map[string]*fakeapi.Server{"events": events, "services of another cluster": others} {
+		if got := lists(server) - before[server]; got != 0 {
+			t.Errorf("%s are listed %d times", what, got)
+		}
 	}
 }
 
@@ -272,7 +328,7 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish(t, db, c, postgres.PublishOptions{TTL: 2 * time.Second})
+	publish(t, db, postgres.PublishOptions{TTL: 2 * time.Second}, c)
 	lw, err := db.ListerWatcher(configMapScope, &corev1.ConfigMap{}, postgres.FollowOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -71,6 +71,7 @@ func TestFindings(t *testing.T) {
 		"M7 options of the tables":                       testTableOptions,
 		"M11 deletions without order":                    testNoOrder,
 		"a rewind whose list did not end":                testRewindForgotten,
+		"a rewind that another scope has shown":          testRewoundElsewhere,
 		"deletions of one resource version":              testDeletedTogether,
 		"a list in the place of a known commit":          testListAfterPlace,
 		"a deletion that was dropped":                    testDropped,
@@ -94,6 +95,8 @@ func TestFindings(t *testing.T) {
 		"a take-over is no sign of life":                 testTakeOverHearsNothing,
 		"no way back in time from the API server":        testBackFromDirect,
 		"no way back in time by a clock that is behind":  testBackByClock,
+		"no way back in time after a rewind":             testBackAfterRewind,
+		"no way back in time while a list begins":        testBackInPlace,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -1647,6 +1650,99 @@ func testBackByClock(sc *scene) {
 	isRefused("with a mark of three minutes later", false)
 }
 
+// rewind publishes a list of an API server whose history was rewound.
+func (sc *scene) rewind(rv int64, objects ...*corev1.ConfigMap) {
+	sc.Helper()
+	l, err := sc.s.Relist(sc.Context(), reflector.Rewound)
+	for _, obj := range objects {
+		if err == nil {
+			err = l.Add(sc.Context(), obj)
+		}
+	}
+	if err == nil {
+		err = l.Finish(sc.Context(), strconv.FormatInt(rv, 10))
+	}
+	if err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+}
+
+// testBackAfterRewind checks that a follower of a history that was rewound is not led
+// back in time, although the history before had higher resource versions.
+func testBackAfterRewind(sc *scene) {
+	for name, hasFile := range map[string]bool{"without a file": false, "with a file": true} {
+		sc := newScene(sc.T, sc.dsn)
+		stored := ""
+		opts := FollowOptions{}
+		if hasFile {
+			opts.Held = func() string { return stored }
+		}
+		lw := sc.follower(opts)
+		lists := func(when string, want string) {
+			sc.Helper()
+			switch _, rv, err := sc.listed(lw, metav1.ListOptions{}); {
+			case want == "" && !apierrors.IsTimeout(err):
+				sc.Errorf("%s, %s: a list is of %s, %v, want a 504", name, when, rv, err)
+			case want != "" && (err != nil || rv != want):
+				sc.Errorf("%s, %s: a list is of %s, %v, want %s", name, when, rv, err, want)
+			}
+		}
+		sc.list(1500, object("a", 900), object("b", 1400))
+		lists("before the rewind", "1500")
+		stored = "1500"
+		sc.rewind(1000, object("a", 900))
+		lists("after the rewind", "1000")
+		lists("before the informer has stored it", "1000")
+		stored = "1000"
+		sc.push(cache.Added, object("c", 1100))
+		if got, err := sc.watch(lw, 1000); err != nil || len(got) == 0 {
+			sc.Errorf("%s: a watch from the list: %v, %v", name, got, err)
+		}
+		stored = "1100"
+		sc.exec("DELETE FROM informctl.change WHERE rv = 1100 AND scope = $1", sc.w.id)
+		sc.exec("DELETE FROM informctl.object WHERE rv = 1100 AND scope = $1", sc.w.id)
+		lists("after a failover has lost 1100", "")
+		sc.w, sc.s = sc.publisher("second")
+		sc.mark(1050)
+		lists("while the database is behind", "")
+		sc.push(cache.Added, object("c", 1100))
+		lists("when the database has it again", "1100")
+		sc.rewind(800)
+		lists("after another rewind", "800")
+		stored = "800"
+		// One that has not been there since then still has the history before.
+		if _, rv, err := sc.listed(sc.follower(FollowOptions{Held: func() string { return "1090" }}), metav1.ListOptions{}); err != nil || rv != "800" {
+			sc.Errorf("%s: an informer with a file of before lists at %s, %v", name, rv, err)
+		}
+	}
+}
+
+// testBackInPlace checks that a list is not led back by a failover that comes after its
+// state was read, and whose log has as many rows again.
+func testBackInPlace(sc *scene) {
+	sc.list(1000, object("a", 900))
+	sc.push(cache.Added, object("b", 1100))
+	lw := sc.follower(FollowOptions{})
+	s, err := lw.read(sc.Context(), 0, anchor{})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	sc.exec("DELETE FROM informctl.change WHERE rv = 1100")
+	sc.exec("DELETE FROM informctl.object WHERE rv = 1100")
+	sc.w, sc.s = sc.publisher("second")
+	for rv := int64(1010); rv <= 1050; rv += 10 {
+		sc.mark(rv)
+	}
+	if sc.w.end.seq <= s.last.seq {
+		sc.Fatalf("the log ends at %+v", sc.w.end)
+	}
+	list, err := lw.list(sc.Context(), s, token{Seq: s.last.seq, RV: s.last.rv, Tx: s.last.tx}, metav1.ListOptions{})
+	if !apierrors.IsServiceUnavailable(err) {
+		sc.Errorf("a list after a state at 1100 is answered with %v, %v, want a 503", list, err)
+	}
+}
+
 func testTrimBack(sc *scene) {
 	p := &publisher{db: sc.db, opts: PublishOptions{KeepAge: time.Hour, KeepBytes: 1}, sinks: map[int64]*sink{}, known: map[int64]hearsay{}}
 	sc.list(1)
@@ -1894,6 +1990,110 @@ func testRewindForgotten(sc *scene) {
 	if _, rv, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); err != nil || rv != "1600" {
 		sc.Errorf("after the list: %s, %v", rv, err)
 	}
+}
+
+// testRewoundElsewhere checks that a scope that is listed because another one has shown a
+// rewind is noted, and that its watches are sent what differs, as far as that has an
+// order.
+func testRewoundElsewhere(sc *scene) {
+	sc.list(1500, object("a", 900), object("b", 1400))
+	l, err := sc.s.Relist(sc.Context(), elsewhere)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close() // the publisher dies
+	sc.w, sc.s = sc.publisher("second")
+	if cp := sc.s.Checkpoint(); cp.RV != "" || !sc.w.rewound {
+		sc.Errorf("the next publisher resumes at %s of a history that is no more", cp.RV)
+	}
+	lw := sc.follower(FollowOptions{})
+	sc.exec("UPDATE informctl.scope SET problem = ''")
+	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "1500"})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	if l, err = sc.s.Relist(sc.Context(), elsewhere); err != nil {
+		sc.Fatal(err)
+	}
+	for _, obj := range []*corev1.ConfigMap{object("a", 900), object("c", 1550)} {
+		if err := l.Add(sc.Context(), obj); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	if err := l.Finish(sc.Context(), "1600"); err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+	if got := sc.read(w.(*watcher)); len(got) != 2 || got[0].Type != watch.Deleted || got[1].Type != watch.Added {
+		sc.Errorf("the watch is sent %v, want the deletion of b and c", got)
+	}
+	if problem := one[string](sc, "SELECT problem FROM informctl.scope"); problem != "" {
+		sc.Errorf("after the list the problem is %q", problem)
+	}
+}
+
+// TestRewoundTells checks which scopes a rewind is told to, and when.
+func TestRewoundTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p *publisher
+		told := map[int64]int{}
+		begin := func() {
+			p = &publisher{sinks: map[int64]*sink{}, known: map[int64]hearsay{}, rewinds: map[history]time.Time{}, lists: map[int64]time.Time{}}
+			clear(told)
+		}
+		add := func(id int64, wasRewound bool) *sink {
+			s := newSink(&writer{id: id, scope: modelScope, rewound: wasRewound}, modelScope.Kind, 0)
+			s.relist = func(reason string) {
+				if reason != elsewhere {
+					t.Errorf("scope %d is listed because %s", id, reason)
+				}
+				told[id]++
+			}
+			p.add(id, s)
+			return s
+		}
+		check := func(when string, want map[int64]int) {
+			t.Helper()
+			if diff := cmp.Diff(want, told); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+			clear(told)
+		}
+		begin()
+		one, two, three := add(1, false), add(2, false), add(3, false)
+		p.remove(3, three)
+		check("at first", map[int64]int{})
+		p.rewound(one)
+		check("when one has found a rewind", map[int64]int{2: 1})
+		<-time.After(time.Second)
+		p.rewound(two)
+		check("when another has found it, too", map[int64]int{})
+		<-time.After(time.Hour)
+		p.rewound(one)
+		check("when the list is begun again", map[int64]int{})
+		three = add(3, false)
+		check("when one is published that was not", map[int64]int{3: 1})
+		for _, s := range []*sink{one, two, three} {
+			p.listed(s, time.Now())
+			p.remove(s.w.id, s)
+			add(s.w.id, false)
+		}
+		check("when all have listed", map[int64]int{})
+		p.rewound(p.sinks[2])
+		check("when history is rewound again", map[int64]int{1: 1, 3: 1})
+
+		begin()
+		one = add(1, false)
+		two = add(2, true)
+		check("when a publisher before has not listed all", map[int64]int{1: 1})
+		add(3, true)
+		check("when another has not been listed either", map[int64]int{3: 1})
+		for _, s := range []*sink{one, two} {
+			p.listed(s, time.Now())
+		}
+		p.rewound(one)
+		check("when it is found at once", map[int64]int{})
+	})
 }
 
 // testDeletedTogether checks that a follower that ends between deletions of one resource

@@ -51,9 +51,10 @@ type ListerWatcher struct {
 
 	mu       sync.Mutex // protects what follows
 	high     int64      // the highest resource version delivered, also by Upstream
+	since    int64      // the last break of history before the rows that were delivered
 	refused  time.Time  // since when it is behind, by its clock; zero if it is not
 	behind   anchor     // the last row when it was first found behind
-	forgiven int64      // high and Held up to here are of a history that is no more
+	forgiven int64      // what Held returns up to here is of a history that is no more
 	recent   []receipt  // rows that were delivered last
 	direct   bool
 	switched chan struct{} // is closed when direct changes
@@ -104,6 +105,7 @@ func (l *ListerWatcher) source() (direct bool, switched <-chan struct{}) {
 type state struct {
 	id    int64
 	above int64
+	since int64 // the seq of the last break of history
 	last  anchor
 	// The publisher had caught up at the last row, which is of lastAt, by the clock of
 	// now.
@@ -126,11 +128,12 @@ type change struct {
 	key string
 }
 
-// receipt is a row that the informer has received, and the last change up to it; nil if
-// that is not known.
+// receipt is a row that the informer has received, the last change up to it, nil if that
+// is not known, and the last break of history before it.
 type receipt struct {
 	anchor
 	newest *change
+	since  int64
 }
 
 // maxRecent is how many rows a ListerWatcher remembers.
@@ -140,7 +143,11 @@ const maxRecent = 256
 func (l *ListerWatcher) delivered(r receipt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.high = max(l.high, r.rv)
+	if r.since > l.since {
+		// The history that the informer has now may have lower resource versions.
+		l.forgiven, l.high = max(l.forgiven, l.high), 0
+	}
+	l.since, l.high = r.since, max(l.high, r.rv)
 	// Of rows with the same resource version the first one: who comes back with it may
 	// not have received the others.
 	if n := len(l.recent); n > 0 && l.recent[n-1].rv == r.rv {
@@ -235,7 +242,7 @@ func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (stat
 		// The identity without the cluster, of the columns.
 		where, id = l.anyCluster()
 	}
-	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT v.version, s.id, s.complete, s.above, coalesce(l.seq, 0), coalesce(l.rv, 0), coalesce(l.tx, 0), coalesce(l.caught, false), l.at,
+	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT v.version, s.id, s.complete, s.above, s.since, coalesce(l.seq, 0), coalesce(l.rv, 0), coalesce(l.tx, 0), coalesce(l.caught, false), l.at,
 			coalesce(p.seq, 0), coalesce(p.rv, 0), coalesce(p.tx, 0), k.there,
 			least(extract(epoch FROM clock_timestamp()) - extract(epoch FROM le.heard), 1e9)::float8, s.id = ANY (le.silent), clock_timestamp(),
 			s.problem, s.holder <> le.holder, coalesce(extract(epoch FROM clock_timestamp() - l.at), 0)::float8,
@@ -249,7 +256,7 @@ func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (stat
 			ON $2 = 0 OR $3 <> 0 AND NOT k.there
 		WHERE `+where+` LIMIT 2`), id, rv, known.seq, known.tx)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.last.seq, &s.last.rv, &s.last.tx, &s.caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &s.now, &problem, &isForeign, &markAge, &s.newest.rv, &key, &s.oldest}, func() error { return nil })
+		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.since, &s.last.seq, &s.last.rv, &s.last.tx, &s.caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &s.now, &problem, &isForeign, &markAge, &s.newest.rv, &key, &s.oldest}, func() error { return nil })
 	}
 	switch {
 	case err != nil:
@@ -296,9 +303,18 @@ func (l *ListerWatcher) checkHeld(s state) error {
 	if l.high > 0 && stored <= l.high { // it has what is behind what was forgiven
 		l.forgiven = 0
 	}
-	held := max(stored, l.high)
-	if held <= s.last.rv || held <= s.above || held <= l.forgiven {
+	held := l.high
+	if stored > l.forgiven {
+		held = max(held, stored)
+	}
+	switch {
+	case held <= s.last.rv:
 		l.refused = time.Time{}
+		return nil
+	case held <= s.above && l.since < s.since:
+		// It is of the history that was broken off. What an informer has received after
+		// the break is not, although that may be below above, too.
+		l.forgiven, l.refused = max(l.forgiven, held), time.Time{}
 		return nil
 	}
 	if l.refused.IsZero() {

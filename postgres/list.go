@@ -127,7 +127,7 @@ func (l *ListerWatcher) list(ctx context.Context, s state, from token, opts meta
 		return nil, err
 	case err != nil:
 		return nil, l.unavailable(ctx, "list", err)
-	case at.seq < from.Seq:
+	case at.seq < from.Seq || at.rv < from.RV:
 		return nil, errGone // a failover, or the scope was dropped
 	case opts.Continue != "" && (at.seq != from.Seq || at.tx != from.Tx):
 		return nil, apierrors.NewResourceExpired("something has changed since the first page: the list must begin again")
@@ -143,7 +143,7 @@ func (l *ListerWatcher) list(ctx context.Context, s state, from token, opts meta
 		out.Continue = base64.RawURLEncoding.EncodeToString(b)
 	}
 	// One object tells a caller where the database is, and is no state that it has.
-	r := receipt{anchor: at}
+	r := receipt{anchor: at, since: s.since}
 	if at == s.last {
 		r.newest = &s.newest
 	}

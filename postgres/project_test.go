@@ -68,7 +68,7 @@ func TestProject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := publish(t, db, c, postgres.PublishOptions{TTL: 2 * time.Second})
+	stop := publish(t, db, postgres.PublishOptions{TTL: 2 * time.Second}, c)
 	project := func() (stop func()) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		var done sync.WaitGroup
@@ -194,7 +194,7 @@ func TestProject(t *testing.T) {
 	if err := server.Compact(rv); err != nil {
 		t.Fatal(err)
 	}
-	publish(t, db, c, postgres.PublishOptions{TTL: 2 * time.Second})
+	publish(t, db, postgres.PublishOptions{TTL: 2 * time.Second}, c)
 	waitFor(`c1=a NUL \u0000 `+"\uFFFD", "c3=third")
 	got := ask(t, conn, "SELECT change, name, after IS NOT NULL FROM kube.history ORDER BY seq")
 	want := []string{"updated c1 false", "deleted c2 false", "deleted c0 true", "created c3 true"}

@@ -101,7 +101,7 @@ func (db *DB) Publish(ctx context.Context, collections []Collection, opts Publis
 			return fmt.Errorf("publish: %w", err)
 		}
 		klog.FromContext(ctx).Info("Publishing", "group", opts.Group, "scopes", len(collections))
-		p := &publisher{db: db, lease: l, opts: opts, sinks: map[int64]*sink{}, known: map[int64]hearsay{}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
+		p := &publisher{db: db, lease: l, opts: opts, sinks: map[int64]*sink{}, known: map[int64]hearsay{}, news: map[int64]struct{}{}, told: make(chan struct{}, 1), rewinds: map[history]time.Time{}, lists: map[int64]time.Time{}}
 		db.publishing.Add(1)
 		err := p.run(ctx, collections)
 		db.publishing.Add(-1)
@@ -128,10 +128,12 @@ type publisher struct {
 
 	// mu protects what follows. It is taken while that of a sink is held, so that of a
 	// sink is never taken while it is held.
-	mu    sync.Mutex
-	sinks map[int64]*sink    // by scope, of those that are published now
-	known map[int64]hearsay  // of all scopes that were published
-	news  map[int64]struct{} // scopes with commits that were not notified
+	mu      sync.Mutex
+	sinks   map[int64]*sink       // by scope, of those that are published now
+	known   map[int64]hearsay     // of all scopes that were published
+	news    map[int64]struct{}    // scopes with commits that were not notified
+	rewinds map[history]time.Time // when a rewind was found last
+	lists   map[int64]time.Time   // by scope, when the last list that was published has begun
 }
 
 // hearsay is what a publisher knows of the API server's signs of life.
@@ -237,6 +239,7 @@ func (p *publisher) follow(ctx context.Context, w *writer, c Collection) error {
 		return fmt.Errorf("publish %s: %w", c.Scope.Resource, err)
 	}
 	s.relist = r.Relist
+	s.rewound, s.listed = func() { p.rewound(s) }, func(began time.Time) { p.listed(s, began) }
 	p.add(w.id, s)
 	defer p.remove(w.id, s)
 	var parts sync.WaitGroup
@@ -256,6 +259,13 @@ func (p *publisher) add(id int64, s *sink) {
 		s.heard, s.bookmarked = h.last, h.bookmarked // a new beginning is no sign of life
 	} else {
 		p.known[id] = hearsay{last: s.heard}
+	}
+	h := historyOf(s.w.scope)
+	switch at, isKnown := p.rewinds[h]; {
+	case !isKnown && s.w.rewound: // a publisher before has found it, and may not have told all
+		p.tell(h, s)
+	case isKnown && p.lists[id].Before(at):
+		s.relist(elsewhere)
 	}
 }
 

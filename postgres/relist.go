@@ -31,6 +31,7 @@ type relist struct {
 	id       int64
 	isFirst  bool
 	rewound  bool
+	began    time.Time
 	headers  map[string]header // of the objects before the list; none in a first list
 	seen     map[string]header // of the list
 	staged   map[string]bool   // of the keys in seen, those that differ from headers
@@ -42,7 +43,7 @@ type relist struct {
 
 func (w *writer) newRelist(ctx context.Context, s *sink, reason string) (*relist, error) {
 	l := &relist{
-		s: s, w: w, id: rand.Int64(), isFirst: !w.complete, rewound: reason == reflector.Rewound,
+		s: s, w: w, id: rand.Int64(), isFirst: !w.complete, rewound: reason == reflector.Rewound, began: time.Now(),
 		headers: map[string]header{}, seen: map[string]header{}, staged: map[string]bool{}, part: map[string]*row{},
 	}
 	// Parts of an earlier list whose outcome is not known are in before this, or never.
@@ -53,7 +54,7 @@ func (w *writer) newRelist(ctx context.Context, s *sink, reason string) (*relist
 		old = append(old, "DELETE FROM informctl.object WHERE scope = $1")
 	}
 	err := l.again(ctx, func() error { return w.raiseEpoch(ctx, old...) })
-	if err == nil && l.rewound && !l.isFirst {
+	if err == nil && isRewind(reason) && !l.isFirst {
 		// If this list does not end, the next one may find that the new history has
 		// passed what the log has.
 		w.failed = true
@@ -232,6 +233,7 @@ func (l *relist) Finish(ctx context.Context, rv string) error {
 		return err
 	}
 	l.w.complete = true
+	l.s.listed(l.began)
 	klog.FromContext(ctx).V(2).Info("A list was published", "resourceVersion", n, "objects", len(l.seen), "different", len(l.staged))
 	return nil
 }

@@ -54,8 +54,10 @@ type sink struct {
 	w        *writer
 	kind     schema.GroupVersionKind
 	interval time.Duration
-	relist   func(reason string) // of the reflector
-	kick     chan struct{}       // there is something to commit
+	relist   func(reason string)   // of the reflector
+	rewound  func()                // is called when a list begins because of a rewind
+	listed   func(began time.Time) // is called when a list was published
+	kick     chan struct{}         // there is something to commit
 	cancel   context.CancelCauseFunc
 	// floor is the first row that trim, which alone uses it, has left. It ends with the
 	// sink: the rows of a database that went back begin earlier.
@@ -81,7 +83,7 @@ type sink struct {
 // newSink returns a sink of a writer that has taken over. The API server was heard of
 // when the last mark was written: a take-over is no sign of life.
 func newSink(w *writer, kind schema.GroupVersionKind, interval time.Duration) *sink {
-	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), heard: time.Now().Add(-w.age), last: w.end.rv}
+	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), rewound: func() {}, listed: func(time.Time) {}, heard: time.Now().Add(-w.age), last: w.end.rv}
 	s.changed.L = &s.mu
 	return s
 }
@@ -266,6 +268,9 @@ func (s *sink) failLocked(err error) {
 
 // Relist implements reflector.Sink.
 func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
+	if reason == reflector.Rewound {
+		s.rewound()
+	}
 	if err := s.beginList(ctx); err != nil {
 		return nil, err
 	}

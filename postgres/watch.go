@@ -52,7 +52,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 		return nil, err
 	}
 	w := &watcher{
-		l: l, id: s.id, bookmarks: opts.AllowWatchBookmarks, out: make(chan watch.Event), from: from,
+		l: l, id: s.id, since: s.since, bookmarks: opts.AllowWatchBookmarks, out: make(chan watch.Event), from: from,
 		endsInitial: isList,
 	}
 	switch {
@@ -131,6 +131,7 @@ func (l *ListerWatcher) endWith(w watch.Interface, switched <-chan struct{}) wat
 type watcher struct {
 	l           *ListerWatcher
 	id          int64
+	since       int64   // the last break of history when it was opened, which the next one ends
 	pos         anchor  // the last row that was read
 	newest      *change // the last change up to pos; nil if it is not known
 	from        int64
@@ -352,7 +353,7 @@ func (w *watcher) sendRow(ctx context.Context, it *logRow) bool {
 		w.skipping = it.rv < w.from || it.rv == w.from && it.kind != mark
 		if it.rv <= w.from {
 			if !w.skipping {
-				w.l.delivered(receipt{it.anchor, w.newest})
+				w.l.delivered(receipt{it.anchor, w.newest, w.since})
 			}
 			return true
 		}
@@ -377,7 +378,7 @@ func (w *watcher) sendRow(ctx context.Context, it *logRow) bool {
 		return false
 	}
 	if !it.more {
-		w.l.delivered(receipt{it.anchor, w.newest})
+		w.l.delivered(receipt{it.anchor, w.newest, w.since})
 	}
 	return true
 }
@@ -412,7 +413,7 @@ func (w *watcher) sendMark(ctx context.Context) bool {
 	if w.bookmarks && !w.sendBookmark(ctx, false) {
 		return false
 	}
-	w.l.delivered(receipt{w.pos, w.newest})
+	w.l.delivered(receipt{w.pos, w.newest, w.since})
 	return true
 }
 
@@ -430,9 +431,9 @@ func (w *watcher) sendBookmark(ctx context.Context, endsInitial bool) bool {
 		return false
 	}
 	if endsInitial {
-		w.l.listed(receipt{w.pos, w.newest})
+		w.l.listed(receipt{w.pos, w.newest, w.since})
 	} else {
-		w.l.delivered(receipt{w.pos, w.newest})
+		w.l.delivered(receipt{w.pos, w.newest, w.since})
 	}
 	return true
 }

@@ -51,6 +51,7 @@ type writer struct {
 	complete bool
 	caught   bool // marks say so
 	failed   bool // the scope has a problem until a list has ended
+	rewound  bool // that problem was a rewind of history when this writer took over
 
 	wrote func(id int64) // is called after each commit
 }
@@ -63,10 +64,11 @@ func (w *writer) takeOver(ctx context.Context) error {
 		return err
 	}
 	w.id, w.caught = id, false
+	var problem string
 	err = w.locked(ctx, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, w.db.sql(`UPDATE informctl.scope SET epoch = epoch + 1, holder = $2, grp = $3
 			WHERE id = $1 AND EXISTS (SELECT FROM informctl.lease WHERE grp = $3 AND holder = $2)
-			RETURNING epoch, complete, problem <> ''`), w.id, w.holder, w.group).Scan(&w.epoch, &w.complete, &w.failed)
+			RETURNING epoch, complete, problem`), w.id, w.holder, w.group).Scan(&w.epoch, &w.complete, &problem)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errFenced
@@ -74,6 +76,7 @@ func (w *writer) takeOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.failed, w.rewound = problem != "", isRewind(problem)
 	return w.readEnd(ctx)
 }
 
