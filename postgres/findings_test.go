@@ -93,6 +93,7 @@ func TestFindings(t *testing.T) {
 		"a problem that is not mended yet":               testProblem,
 		"a probe that waits for a lock":                  testLockedProbe,
 		"a take-over is no sign of life":                 testTakeOverHearsNothing,
+		"a future time is no sign of life":               testFutureTimes,
 		"no way back in time from the API server":        testBackFromDirect,
 		"no way back in time by a clock that is behind":  testBackByClock,
 		"no way back in time after a rewind":             testBackAfterRewind,
@@ -1623,6 +1624,30 @@ func testTakeOverHearsNothing(sc *scene) {
 	}
 	if age := time.Since(s.heard); age > time.Minute {
 		sc.Errorf("a publisher that has caught up has heard of the API server %s ago", age)
+	}
+}
+
+// testFutureTimes checks that times of a clock that is ahead, as those of the primary
+// before a failover, do not pass for news.
+func testFutureTimes(sc *scene) {
+	sc.list(10, object("a", 1))
+	lw := sc.follower(FollowOptions{})
+	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp() + interval '1 hour'")
+	if _, _, err := sc.listed(lw, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		sc.Errorf("a publisher that was heard of in an hour: a list is answered with %v, want a 503", err)
+	}
+	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp()")
+	sc.exec("UPDATE informctl.change SET at = at + interval '1 hour'")
+	if _, _, err := sc.listed(lw, metav1.ListOptions{}); err != nil {
+		sc.Errorf("a mark of in an hour of a scope that is published: %v", err)
+	}
+	_, s := sc.publisher("second")
+	if age := time.Since(s.heard); age < 50*time.Minute {
+		sc.Errorf("the publisher has heard of the API server %s ago, want an hour, as far as is known", age)
+	}
+	sc.exec("UPDATE informctl.lease SET holder = 'third'")
+	if _, _, err := sc.listed(lw, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		sc.Errorf("a mark of in an hour of a scope that nobody publishes: a list is answered with %v, want a 503", err)
 	}
 }
 

@@ -20,6 +20,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
+const defaultMaxStale = 3 * time.Minute
+
 // FollowOptions configure a ListerWatcher. The zero value is usable.
 type FollowOptions struct {
 	// Held returns the resource version that the informer has stored, "" if none: while
@@ -74,7 +76,7 @@ func (db *DB) ListerWatcher(s store.Scope, example runtime.Object, opts FollowOp
 		return nil, err
 	}
 	if opts.MaxStale <= 0 {
-		opts.MaxStale = 3 * time.Minute
+		opts.MaxStale = defaultMaxStale
 	}
 	return &ListerWatcher{db: db, scope: s, decoder: d, opts: opts, switched: make(chan struct{})}, nil
 }
@@ -271,13 +273,19 @@ func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (stat
 		return s, apierrors.NewServiceUnavailable("the first list of " + l.scope.Resource + " has not been published yet")
 	case problem != "":
 		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("%s cannot be published: %s", l.scope.Resource, problem))
-	case isForeign && markAge > l.opts.MaxStale.Seconds():
+	case isForeign && l.isStale(markAge):
 		return s, apierrors.NewServiceUnavailable("nobody publishes " + l.scope.Resource + " any more")
-	case silent || age > l.opts.MaxStale.Seconds():
+	case silent || l.isStale(age):
 		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("the API server tells the publisher of %s nothing, or there was no publisher for %s", l.scope.Resource, l.opts.MaxStale))
 	}
 	s.newest.key, s.lastAt = string(key), *at
 	return s, nil
+}
+
+// isStale reports whether an age in seconds is over MaxStale. One that is negative is of
+// the clock before a failover, and says nothing, unless the clock was only set right.
+func (l *ListerWatcher) isStale(age float64) bool {
+	return age > l.opts.MaxStale.Seconds() || -age > max(l.opts.MaxStale, defaultMaxStale).Seconds()
 }
 
 func (l *ListerWatcher) anyCluster() (where, value string) {

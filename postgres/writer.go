@@ -47,7 +47,7 @@ type writer struct {
 	raises   int64         // of the epoch, whose outcome is not known
 	end      anchor        // the last row, which is a mark, once there is one
 	bytes    int64         // of data, up to the end
-	age      time.Duration // of the end, when this writer took over
+	age      time.Duration // of the end, when this writer took over, or how far that is in the future
 	complete bool
 	caught   bool // marks say so
 	failed   bool // the scope has a problem until a list has ended
@@ -116,7 +116,7 @@ func (w *writer) session() string { return w.sessions() + strconv.FormatInt(w.ep
 func (w *writer) readEnd(ctx context.Context) error {
 	w.end, w.bytes, w.age = anchor{}, 0, 0
 	var seconds float64
-	err := w.db.pool.QueryRow(ctx, w.db.sql(`SELECT seq, rv, tx, bytes, greatest(extract(epoch FROM clock_timestamp() - at), 0)::float8
+	err := w.db.pool.QueryRow(ctx, w.db.sql(`SELECT seq, rv, tx, bytes, abs(extract(epoch FROM clock_timestamp() - at))::float8
 		FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1`), w.id).
 		Scan(&w.end.seq, &w.end.rv, &w.end.tx, &w.bytes, &seconds)
 	if errors.Is(err, pgx.ErrNoRows) {
