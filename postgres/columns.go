@@ -73,8 +73,11 @@ func (l *logRows) bare(k kind, rv int64, caught bool) {
 	l.namespaces, l.names, l.uids = append(l.namespaces, nil), append(l.names, nil), append(l.uids, nil)
 }
 
+// queue inserts the rows. If it is called again, because the commit is tried again, they
+// do not say that the publisher has caught up: that may have been known too long ago.
 func (l *logRows) queue(b *batch, db *DB, scope, tx int64) {
 	b.Queue(db.sql(`INSERT INTO informctl.change (scope, tx, seq, kind, rv, caught, bytes, key, namespace, name, uid, form, data)
 		SELECT $1, $2, t.* FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::boolean[], $7::bigint[], $8::bytea[], $9::text[], $10::text[], $11::text[], $12::smallint[], $13::bytea[]) AS t`),
 		scope, tx, l.seqs, l.kinds, l.rvs, l.caughts, l.sums, l.keys, l.namespaces, l.names, l.uids, l.forms, l.datas)
+	clear(l.caughts)
 }

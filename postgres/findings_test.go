@@ -97,6 +97,8 @@ func TestFindings(t *testing.T) {
 		"no way back in time from the API server":        testBackFromDirect,
 		"no way back in time by a clock that is behind":  testBackByClock,
 		"no way back in time after a rewind":             testBackAfterRewind,
+		"no way back in time behind a publisher":         testOnlyLags,
+		"what was known too long ago":                    testLateClaims,
 		"no way back in time while a list begins":        testBackInPlace,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
@@ -1657,22 +1659,127 @@ func testBackByClock(sc *scene) {
 	sc.list(1000, object("a", 900))
 	sc.s.caught = true
 	sc.mark(1010)
-	lw := sc.follower(FollowOptions{Held: func() string { return "1500" }})
+	held := "1500"
+	lw := sc.follower(FollowOptions{Held: func() string { return held }})
 	isRefused := func(when string, want bool) {
 		sc.Helper()
 		if _, _, err := sc.listed(lw, metav1.ListOptions{}); apierrors.IsTimeout(err) != want {
 			sc.Errorf("%s, a list is answered with %v", when, err)
 		}
 	}
-	// The clock of the new primary is an hour behind that of the old one.
-	sc.exec("UPDATE informctl.change SET at = at + interval '1 hour'")
-	isRefused("with a mark of the old primary", true)
-	isRefused("when it is asked again", true)
+	isRefused("with a mark of before", true)
 	sc.mark(1020)
-	isRefused("with a mark of the new primary", true)
-	sc.mark(1030)
-	sc.exec("UPDATE informctl.change SET at = at + interval '3 minutes' WHERE rv = 1030")
-	isRefused("with a mark of three minutes later", false)
+	sc.exec("UPDATE informctl.change SET at = at + interval '1 hour' WHERE rv = 1020")
+	isRefused("with a mark that is later by the clock of the database", true)
+	// Time passes, and the clock of the next primary is an hour behind.
+	lw.mu.Lock()
+	lw.lag.since = lw.lag.since.Add(-rewoundAfter)
+	lw.mu.Unlock()
+	isRefused("with the row that is there when the time has passed", true)
+	isRefused("when it is asked again", true)
+	sc.exec("DELETE FROM informctl.change WHERE rv = 1020")
+	isRefused("with an older row, after a failover", true)
+	sc.w, sc.s = sc.publisher("second")
+	sc.mark(1012)
+	isRefused("with a mark of a publisher that has not caught up", true)
+	sc.s.caught = true
+	held = "1600"
+	sc.mark(1014)
+	isRefused("when the informer has more than when it was refused first", true)
+	lw.mu.Lock()
+	lw.lag.since = lw.lag.since.Add(-rewoundAfter)
+	lw.mu.Unlock()
+	isRefused("when the time has passed again", true)
+	sc.mark(1016)
+	isRefused("with a mark after it", false)
+}
+
+// testOnlyLags checks that a follower that the API server has led beyond a publisher is
+// not led back by the marks of that publisher, which only lags, and that it is after a
+// rewind.
+func testOnlyLags(sc *scene) {
+	defer func(d time.Duration) { rewoundAfter = d }(rewoundAfter)
+	rewoundAfter = 0
+	sc.list(1000, object("a", 900))
+	sc.s.caught = true
+	upstream, asked := "1500", 0
+	var failed error
+	lw := sc.follower(FollowOptions{Upstream: &cache.ListWatch{ListWithContextFunc: func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		if asked++; opts.Limit == 0 {
+			asked = 0
+		}
+		return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: upstream}}, failed
+	}}})
+	direct := func(is bool) {
+		if err := lw.Direct(is); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	isRefused := func(when string, want bool) {
+		sc.Helper()
+		if _, rv, err := sc.listed(lw, metav1.ListOptions{}); apierrors.IsTimeout(err) != want {
+			sc.Errorf("%s, a list is of %s, %v", when, rv, err)
+		}
+	}
+	direct(true)
+	if _, err := lw.ListWithContext(sc.Context(), metav1.ListOptions{}); err != nil {
+		sc.Fatal(err)
+	}
+	direct(false)
+	isRefused("at first", true)
+	for rv := int64(1010); rv < 1100; rv += 10 {
+		sc.mark(rv)
+		isRefused("while the publisher lags", true)
+	}
+	if asked == 0 || asked > 5 {
+		sc.Errorf("the API server was asked %d times", asked)
+	}
+	failed = errors.New("failed by the test")
+	for rv := int64(1100); rv < 1150; rv += 10 {
+		sc.mark(rv)
+		isRefused("while the API server does not answer", true)
+	}
+	upstream, failed = "1160", nil
+	sc.mark(1160)
+	isRefused("after the API server has gone back", false)
+}
+
+// testLateClaims checks that a commit that was tried again, and a list that took long, do
+// not say that the publisher has caught up: they may have been late.
+func testLateClaims(sc *scene) {
+	defer func(d time.Duration) { firstWait = d }(firstWait)
+	firstWait = time.Millisecond
+	isCaught := func(when string, want bool) {
+		sc.Helper()
+		if got := one[bool](sc, "SELECT caught FROM informctl.change ORDER BY seq DESC LIMIT 1"); got != want {
+			sc.Errorf("%s the last row says that the publisher has caught up: %v", when, got)
+		}
+	}
+	sc.s.caught = true
+	sc.list(10, object("a", 1))
+	isCaught("after a list", true)
+	f := &faults{}
+	db := newModelDB(sc.Context(), sc, sc.dsn, sc.db.opts.Schema, f)
+	defer func() { _ = db.Close() }()
+	sc.w.db = db
+	sc.mark(20)
+	isCaught("after a commit", true)
+	f.left.Store(2) // the statements, after BEGIN
+	sc.mark(30)
+	if f.left.Load() > 0 {
+		sc.Fatal("no commit was cut")
+	}
+	isCaught("after a commit that was tried again", false)
+	f.left.Store(-1)
+	sc.mark(40)
+	isCaught("after the next commit", true)
+	l := sc.begin(object("b", 45))
+	l.began = l.began.Add(-2 * deadline)
+	if err := l.Finish(sc.Context(), "50"); err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+	isCaught("after a list that took long", false)
 }
 
 // rewind publishes a list of an API server whose history was rewound.

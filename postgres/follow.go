@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -35,7 +36,9 @@ type FollowOptions struct {
 	// while the publisher says that the API server tells it nothing of the scope: after
 	// 150 s, or 25 minutes for a server without bookmarks.
 	MaxStale time.Duration
-	// Upstream is the API server, for Direct. May be nil.
+	// Upstream is the API server, for Direct. It is also asked, by a list of one object,
+	// before the database may lead the informer back in time because the API server was
+	// restored. May be nil.
 	Upstream cache.ListerWatcher
 }
 
@@ -54,8 +57,7 @@ type ListerWatcher struct {
 	mu       sync.Mutex // protects what follows
 	high     int64      // the highest resource version delivered, also by Upstream
 	since    int64      // the last break of history before the rows that were delivered
-	refused  time.Time  // since when it is behind, by its clock; zero if it is not
-	behind   anchor     // the last row when it was first found behind
+	lag      lag        // of the database behind what the informer has
 	forgiven int64      // what Held returns up to here is of a history that is no more
 	recent   []receipt  // rows that were delivered last
 	direct   bool
@@ -105,14 +107,11 @@ func (l *ListerWatcher) source() (direct bool, switched <-chan struct{}) {
 
 // state is what the database has of a scope, as of one statement.
 type state struct {
-	id    int64
-	above int64
-	since int64 // the seq of the last break of history
-	last  anchor
-	// The publisher had caught up at the last row, which is of lastAt, by the clock of
-	// now.
-	caught      bool
-	lastAt, now time.Time
+	id     int64
+	above  int64
+	since  int64 // the seq of the last break of history
+	last   anchor
+	caught bool // the publisher had caught up at the last row
 	// place is the mark before a watch; zero if there is none. known: the log has the row
 	// that was delivered with that resource version.
 	place anchor
@@ -221,7 +220,7 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 	if err != nil {
 		return s, err
 	}
-	return s, l.checkHeld(s)
+	return s, l.checkHeld(ctx, s)
 }
 
 // fresh is read if the database may be behind what the informer has.
@@ -236,7 +235,6 @@ func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (stat
 	var complete, silent, isForeign bool
 	var age, markAge float64
 	var problem string
-	var at *time.Time
 	var key []byte
 	var v int
 	where, id := "s.uid = $1", l.scope.ID()
@@ -244,9 +242,9 @@ func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (stat
 		// The identity without the cluster, of the columns.
 		where, id = l.anyCluster()
 	}
-	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT v.version, s.id, s.complete, s.above, s.since, coalesce(l.seq, 0), coalesce(l.rv, 0), coalesce(l.tx, 0), coalesce(l.caught, false), l.at,
+	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT v.version, s.id, s.complete, s.above, s.since, coalesce(l.seq, 0), coalesce(l.rv, 0), coalesce(l.tx, 0), coalesce(l.caught, false),
 			coalesce(p.seq, 0), coalesce(p.rv, 0), coalesce(p.tx, 0), k.there,
-			least(extract(epoch FROM clock_timestamp()) - extract(epoch FROM le.heard), 1e9)::float8, s.id = ANY (le.silent), clock_timestamp(),
+			least(extract(epoch FROM clock_timestamp()) - extract(epoch FROM le.heard), 1e9)::float8, s.id = ANY (le.silent),
 			s.problem, s.holder <> le.holder, coalesce(extract(epoch FROM clock_timestamp() - l.at), 0)::float8,
 			coalesce(n.rv, 0), coalesce(n.key, ''),
 			CASE WHEN $3 = 0 OR k.there THEN 0 ELSE coalesce((SELECT rv FROM informctl.change WHERE scope = s.id ORDER BY seq LIMIT 1), 0) END
@@ -258,7 +256,7 @@ func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (stat
 			ON $2 = 0 OR $3 <> 0 AND NOT k.there
 		WHERE `+where+` LIMIT 2`), id, rv, known.seq, known.tx)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.since, &s.last.seq, &s.last.rv, &s.last.tx, &s.caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &s.now, &problem, &isForeign, &markAge, &s.newest.rv, &key, &s.oldest}, func() error { return nil })
+		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.since, &s.last.seq, &s.last.rv, &s.last.tx, &s.caught, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &problem, &isForeign, &markAge, &s.newest.rv, &key, &s.oldest}, func() error { return nil })
 	}
 	switch {
 	case err != nil:
@@ -278,7 +276,7 @@ func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (stat
 	case silent || l.isStale(age):
 		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("the API server tells the publisher of %s nothing, or there was no publisher for %s", l.scope.Resource, l.opts.MaxStale))
 	}
-	s.newest.key, s.lastAt = string(key), *at
+	s.newest.key = string(key)
 	return s, nil
 }
 
@@ -294,14 +292,40 @@ func (l *ListerWatcher) anyCluster() (where, value string) {
 		s.Resource + "\n" + s.Kind.GroupVersion().String() + "\n" + s.Kind.Kind + "\n" + s.Namespace + "\n" + s.LabelSelector + "\n" + s.FieldSelector
 }
 
-// rewoundAfter is how long a publisher that has caught up must have gone on below the
-// resource version of a follower until the history of that is known to be no more.
-var rewoundAfter = 30 * time.Second
+// rewoundAfter is how long the database must have been behind a follower until a row that
+// is written later can prove that the history of the follower is no more. What a commit
+// says of the API server was known up to 2*deadline before the row is there.
+var rewoundAfter = 2 * time.Minute
+
+// unansweredAfter is for how long a follower does not believe the database while the API
+// server does not answer.
+const unansweredAfter = 15 * time.Minute
+
+// lag is how the database is behind what the informer has.
+type lag struct {
+	held int64 // what the informer has
+	// since is when that was first refused, by the clock of this process; zero if the
+	// database is not behind.
+	since time.Time
+	// last was the last row rewoundAfter later, or is one that a failover has put in its
+	// place or before; zero until then. Rows after it were written after since.
+	last anchor
+}
 
 // checkHeld refuses requests while the database is behind what the informer has. A
 // publisher that has caught up with the API server and still is behind proves that the
-// server went back, too.
-func (l *ListerWatcher) checkHeld(s state) error {
+// server went back, too, unless the server says that it did not.
+func (l *ListerWatcher) checkHeld(ctx context.Context, s state) error {
+	held, isProven := l.behind(s)
+	if held == 0 || isProven && l.isRewound(ctx, held) {
+		return nil
+	}
+	return tooLarge(held, s.last.rv)
+}
+
+// behind returns what the informer has if the database is behind it, else 0, and whether
+// the rows prove that it is of a history that is no more.
+func (l *ListerWatcher) behind(s state) (held int64, isProven bool) {
 	var stored int64
 	if l.opts.Held != nil {
 		stored, _ = strconv.ParseInt(l.opts.Held(), 10, 64)
@@ -311,29 +335,71 @@ func (l *ListerWatcher) checkHeld(s state) error {
 	if l.high > 0 && stored <= l.high { // it has what is behind what was forgiven
 		l.forgiven = 0
 	}
-	held := l.high
+	held = l.high
 	if stored > l.forgiven {
 		held = max(held, stored)
 	}
 	switch {
 	case held <= s.last.rv:
-		l.refused = time.Time{}
-		return nil
+		l.lag = lag{}
+		return 0, false
 	case held <= s.above && l.since < s.since:
 		// It is of the history that was broken off. What an informer has received after
 		// the break is not, although that may be below above, too.
-		l.forgiven, l.refused = max(l.forgiven, held), time.Time{}
-		return nil
+		l.forgiven, l.lag = max(l.forgiven, held), lag{}
+		return 0, false
 	}
-	if l.refused.IsZero() {
-		l.refused, l.behind = s.now, s.last
+	if l.lag.since.IsZero() || held > l.lag.held {
+		l.lag = lag{held: held, since: time.Now()}
 	}
-	// The row that was there may be of another clock, before a failover.
-	if s.caught && s.last != l.behind && s.lastAt.After(l.refused.Add(rewoundAfter)) {
-		l.forgiven, l.high, l.refused = held, 0, time.Time{}
-		return nil
+	switch last := l.lag.last; {
+	case time.Since(l.lag.since) < rewoundAfter:
+	case s.last.seq < last.seq, s.last.seq == last.seq && s.last.tx != last.tx, last.seq == 0:
+		l.lag.last = s.last
+	default:
+		isProven = s.caught && s.last.seq > last.seq
 	}
-	return tooLarge(held, s.last.rv)
+	return held, isProven
+}
+
+// isRewound asks the API server, if there is one to ask, whether it is below what the
+// informer has. If it is, that is forgiven.
+func (l *ListerWatcher) isRewound(ctx context.Context, held int64) bool {
+	var now int64
+	var err error
+	if l.opts.Upstream != nil {
+		now, err = l.present(ctx)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.lag.since.IsZero() || l.high > held: // something has changed meanwhile
+		return false
+	case err != nil && time.Since(l.lag.since) < unansweredAfter:
+		return false
+	case err == nil && now >= held:
+		l.lag = lag{} // it is asked again when the database was behind for as long again
+		return false
+	}
+	l.forgiven, l.high, l.lag = held, 0, lag{}
+	return true
+}
+
+// present returns the present resource version of the API server.
+func (l *ListerWatcher) present(ctx context.Context) (int64, error) {
+	// The context of a probe has a deadline that is for the database.
+	stopped, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	list, err := cache.ToListerWithContext(l.opts.Upstream).ListWithContext(stopped, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return 0, err
+	}
+	return parseRV(m.GetResourceVersion())
 }
 
 // isOfFormer reports whether a resource version is known to be of a history that is no

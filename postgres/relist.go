@@ -222,7 +222,7 @@ func (l *relist) Finish(ctx context.Context, rv string) error {
 		return err
 	}
 	l.s.mu.Lock()
-	l.w.caught = l.s.caught
+	l.w.caught = l.s.caught && time.Since(l.began) < 2*deadline
 	l.s.mu.Unlock()
 	err := l.w.run(ctx, l.commit(n))
 	if errors.Is(err, errCheck) {
