@@ -99,7 +99,7 @@ type Consumer struct {
 	logger atomic.Pointer[klog.Logger]
 
 	// writing makes two writes of the ledger exclude each other, so that an older state
-	// does not replace a newer one. Who waits for it does so as long as its context lasts.
+	// does not replace a newer one. A caller waits for as long as its context lasts.
 	writing *semaphore.Weighted
 
 	// mu protects the fields below, the scopes and the states of the queue. The lock of

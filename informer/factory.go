@@ -56,8 +56,8 @@ type Factory struct {
 
 	// mu protects the fields below.
 	mu        sync.Mutex
-	informers map[*Informer]int // those that have not ended, by the order in which they were made
-	made      int               // how many were made
+	informers map[*Informer]int // those that have not ended, with the number of each
+	made      int               // the number of the next one
 	// shared is the client of the informers of For; nil before the first one.
 	shared struct {
 		cfg  *rest.Config

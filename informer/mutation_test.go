@@ -51,7 +51,7 @@ func mutate(t *testing.T, who string) {
 		if who == "reader" {
 			spoil(obj)
 		}
-		if who == "lister" { // of a start that has no handler to whom it was given before
+		if who == "lister" { // of a start without a handler, which would have received it
 			r.end()
 			r = w.run(informer.Options{}).sync()
 			lister, err := informer.NewLister[*corev1.ConfigMap](r.inf)

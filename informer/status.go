@@ -71,8 +71,8 @@ type Status struct {
 	LastEvent    time.Time `json:"lastEvent,omitzero"`
 	LastBookmark time.Time `json:"lastBookmark,omitzero"`
 	// LastAnswer is when the server last answered a list or a probe, or ended a watch in
-	// order. Of a collection without bookmarks, as Events are, in which nothing changes it
-	// is the only sign of the server.
+	// order. It is the only sign of the server in a quiet collection without bookmarks,
+	// such as Events.
 	LastAnswer time.Time `json:"lastAnswer,omitzero"`
 
 	// LastError is that of a list, watch or probe, or that of what the informer needs

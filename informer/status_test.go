@@ -130,8 +130,8 @@ func TestStatusOfTimes(t *testing.T) {
 	})
 }
 
-// TestQuiet checks that a collection of which the server sends no bookmarks, as of Events,
-// counts as new for as long as the server answers, although its checkpoint does not move.
+// TestQuiet checks that a collection without bookmarks, such as Events, counts as new for
+// as long as the server answers, although its checkpoint does not move.
 func TestQuiet(t *testing.T) {
 	for _, hasBookmarks := range []bool{false, true} {
 		inBubble(t, func(w *world) {

@@ -132,7 +132,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Status.Behind of an informer whose Run was not called, as in a standby, and of one that
-// has ended. Nothing is to be told of these: alerts would wait for what they do not do.
+// has ended. They have no metrics: alerts would wait for what they do not do.
 const notStarted, stopped = "not started", "stopped"
 
 // Collect implements prometheus.Collector.

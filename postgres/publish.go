@@ -133,7 +133,7 @@ type publisher struct {
 	known   map[int64]hearsay     // of all scopes that were published
 	news    map[int64]struct{}    // scopes with commits that were not notified
 	rewinds map[history]time.Time // when a rewind was found last
-	lists   map[int64]time.Time   // by scope, when the last list that was published has begun
+	lists   map[int64]time.Time   // by scope, when its last published list began
 }
 
 // hearsay is what a publisher knows of the API server's signs of life.
@@ -262,7 +262,7 @@ func (p *publisher) add(id int64, s *sink) {
 	}
 	h := historyOf(s.w.scope)
 	switch at, isKnown := p.rewinds[h]; {
-	case !isKnown && s.w.rewound: // a publisher before has found it, and may not have told all
+	case !isKnown && s.w.rewound: // the publisher before may not have told all
 		p.tell(h, s)
 	case isKnown && p.lists[id].Before(at):
 		s.relist(elsewhere)

@@ -131,7 +131,7 @@ func (l *ListerWatcher) endWith(w watch.Interface, switched <-chan struct{}) wat
 type watcher struct {
 	l           *ListerWatcher
 	id          int64
-	since       int64   // the last break of history when it was opened, which the next one ends
+	since       int64   // the last break of history at its start; the next one ends it
 	pos         anchor  // the last row that was read
 	newest      *change // the last change up to pos; nil if it is not known
 	from        int64

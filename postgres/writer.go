@@ -47,7 +47,7 @@ type writer struct {
 	raises   int64         // of the epoch, whose outcome is not known
 	end      anchor        // the last row, which is a mark, once there is one
 	bytes    int64         // of data, up to the end
-	age      time.Duration // of the end, when this writer took over, or how far that is in the future
+	age      time.Duration // of the end, or how far it is in the future, at the take-over
 	complete bool
 	caught   bool // marks say so
 	failed   bool // the scope has a problem until a list has ended

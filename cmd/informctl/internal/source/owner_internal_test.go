@@ -11,8 +11,8 @@ import (
 	"github.com/informctl/informctl/inspect"
 )
 
-// TestSocketOfAnother checks that a socket that another user has made beside a file is not
-// asked: its answer could be anything.
+// TestSocketOfAnother checks that a socket that another user has made beside a file is
+// not asked: its answer could be anything.
 func TestSocketOfAnother(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("DID NOT RUN: only root can give a socket to another user")

@@ -18,9 +18,9 @@ import (
 // Seal encrypts one scope. Records and headers are sealed with AES-256-GCM, bound to the
 // scope, the bucket, the object's key and the clear fields of the record or header, so
 // that none can replace that of another object. Values that are compared without
-// decryption are HMAC-SHA-256: the hash of a payload, bound to the object's key, and index
-// values, bound to the index name. A nil Seal means that the scope is not encrypted. It is
-// safe for concurrent use.
+// decryption are HMAC-SHA-256: the hash of a payload, bound to the object's key, and
+// index values, bound to the index name. A nil Seal means that the scope is not
+// encrypted. It is safe for concurrent use.
 type Seal struct {
 	err         error // why nothing can be decrypted: a reader does not have the key
 	keys        *Keyring

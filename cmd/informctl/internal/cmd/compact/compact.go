@@ -112,7 +112,7 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(name, before.Mode().Perm()&^0o007); err != nil { // as a start does it
+	if err := os.Chmod(name, before.Mode().Perm()&^0o007); err != nil { // as a start
 		return err
 	}
 	if err := os.Rename(name, path); err != nil {

@@ -315,7 +315,7 @@ type differ struct {
 	out                          io.Writer
 	all, added, removed, changed int
 	served                       bool         // the server has an object of the name
-	noise                        int          // updates that are no changes: objectdiff.IsNoise
+	noise                        int          // updates that are no changes, see IsNoise
 	left                         []store.Info // see leftOut
 }
 
