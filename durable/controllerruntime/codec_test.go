@@ -33,8 +33,14 @@ func TestRequests(t *testing.T) {
 			q := controllerruntime.NewQueue(c)("a", limiter)
 			if len(left) == 0 {
 				for _, n := range []types.NamespacedName{
-					{}, {Name: "a"}, {Name: "a/b"}, {Name: "/a"}, {Namespace: "ns"}, {Namespace: "ns", Name: "a/b"},
-					{Namespace: "ns/other", Name: "a"}, {Namespace: "/", Name: "b"},
+					{},
+					{Name: "a"},
+					{Name: "a/b"},
+					{Name: "/a"},
+					{Namespace: "ns"},
+					{Namespace: "ns", Name: "a/b"},
+					{Namespace: "ns/other", Name: "a"},
+					{Namespace: "/", Name: "b"},
 				} {
 					r := reconcile.Request{NamespacedName: n}
 					left[r] = true
