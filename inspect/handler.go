@@ -227,7 +227,7 @@ func (q question) selector() (labels.Selector, error) {
 func list(names func(func(string) bool)) string { return strings.Join(slices.Sorted(names), ", ") }
 
 // rank orders the informers of one scope by how good their answer is: a second one that
-// runs holds its objects in memory.
+// runs holds its objects in memory. Of equal ones the last answers.
 func rank(inf *informer.Informer) int {
 	switch {
 	case inf.IsStopped():
@@ -250,7 +250,7 @@ func (e *endpoint) find(q question) (*informer.Informer, error) {
 		if asked != "" && asked != id && asked != scope.Resource {
 			continue
 		}
-		if other := found[id]; other == nil || rank(inf) > rank(other) {
+		if other := found[id]; other == nil || rank(inf) >= rank(other) {
 			found[id] = inf
 		}
 	}
