@@ -190,9 +190,8 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 			if err != nil {
 				continue
 			}
-			before := missed
-			missed = lacks(now, collections)
-			if !sets.KeySet(collections).IsSuperset(sets.KeySet(now)) || missed && before {
+			var others bool
+			if others, missed = serves(now, collections, missed); others {
 				klog.FromContext(ctx).Info("The server serves other resources now")
 				cancel()
 				return
@@ -208,6 +207,25 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 	cancel()
 	<-asked
 	return err
+}
+
+// serves reports whether a server serves others than the wanted collections: it has more,
+// or two answers in a row lack some. before says whether the last one did, and lacked
+// whether this one does. What another cluster answers does not count: while the address
+// leads there, Publish calls the scopes failed.
+func serves(now, wanted map[string]postgres.Collection, before bool) (others, lacked bool) {
+	clusters := sets.New[string]()
+	for _, c := range wanted {
+		clusters.Insert(c.Scope.Cluster)
+	}
+	for _, c := range now {
+		if !clusters.Has(c.Scope.Cluster) {
+			return false, before
+		}
+	}
+	lacked = lacks(now, wanted)
+	isMore := !sets.KeySet(wanted).IsSuperset(sets.KeySet(now))
+	return isMore || lacked && before, lacked
 }
 
 // lacks reports whether a server has some of the wanted collections not, or in another

@@ -1,0 +1,58 @@
+package publish
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/postgres"
+	"github.com/informctl/informctl/store"
+)
+
+// collectionsOf returns collections of resources of the core group.
+func collectionsOf(cluster, version string, names ...string) map[string]postgres.Collection {
+	out := map[string]postgres.Collection{}
+	for _, name := range names {
+		scope := store.Scope{Cluster: cluster, Resource: name, Kind: schema.GroupVersionKind{Version: version, Kind: name}}
+		out[name] = postgres.Collection{Scope: scope}
+	}
+	return out
+}
+
+// TestServesOthers checks which answers of the server make a publisher of everything begin
+// again. That of another cluster does not: its scopes are failed until it is gone.
+func TestServesOthers(t *testing.T) {
+	wanted := collectionsOf("c1", "v1", "pods", "nodes")
+	mixed := collectionsOf("c2", "v1", "pods", "widgets")
+	mixed["nodes"] = wanted["nodes"] // of a group whose resources are unknown
+	type answers []map[string]postgres.Collection
+	less, elsewhere := collectionsOf("c1", "v1", "pods"), collectionsOf("c2", "v1", "pods", "nodes")
+	for name, test := range map[string]struct {
+		answers answers
+		want    bool // at the last answer
+	}{
+		"the same":                         {answers{wanted, wanted}, false},
+		"one more":                         {answers{collectionsOf("c1", "v1", "pods", "nodes", "widgets")}, true},
+		"one less":                         {answers{less}, false},
+		"one less twice":                   {answers{less, less}, true},
+		"one less, and all again":          {answers{less, wanted, less}, false},
+		"another version":                  {answers{collectionsOf("c1", "v2", "pods", "nodes")}, false},
+		"another version twice":            {answers{collectionsOf("c1", "v2", "pods", "nodes"), collectionsOf("c1", "v2", "pods", "nodes")}, true},
+		"another cluster":                  {answers{elsewhere, elsewhere, elsewhere}, false},
+		"one more of another cluster":      {answers{mixed, mixed}, false},
+		"another cluster between one less": {answers{less, elsewhere, less}, true},
+		"one less after another cluster":   {answers{elsewhere, less}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got, lacked bool
+			for i, now := range test.answers {
+				if got, lacked = serves(now, wanted, lacked); got && i < len(test.answers)-1 {
+					t.Errorf("answer %d is of others", i)
+				}
+			}
+			if got != test.want {
+				t.Errorf("others: %t, want %t", got, test.want)
+			}
+		})
+	}
+}
