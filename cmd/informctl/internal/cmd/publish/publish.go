@@ -135,7 +135,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	defer end()
 	db, err := o.postgres.Await(ctx, cmd)
 	if err != nil {
-		return cmdutil.UnlessInterrupted(ctx, err)
+		return unlessInterrupted(ctx, err)
 	}
 	defer func() { _ = db.Close() }()
 	of.db.Store(db)
@@ -150,7 +150,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	for ctx.Err() == nil {
 		collections, err := o.await(ctx, config)
 		if err != nil {
-			return cmdutil.UnlessInterrupted(ctx, err)
+			return unlessInterrupted(ctx, err)
 		}
 		var scopes []store.Scope
 		for _, c := range collections {
@@ -162,6 +162,15 @@ func (o *options) run(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// unlessInterrupted returns nil once ctx has ended, which is how publish ends, and else
+// err.
+func unlessInterrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // publish publishes collections until the context ends or, with --all, the server serves
@@ -272,6 +281,11 @@ func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]
 	if err != nil {
 		return nil, err
 	}
+	return o.collections(config, identity, mappings)
+}
+
+// collections returns the collections of mappings, by resource.
+func (o *options) collections(config *rest.Config, identity string, mappings []*meta.RESTMapping) (map[string]postgres.Collection, error) {
 	out := map[string]postgres.Collection{}
 	for _, m := range mappings {
 		scope := store.Scope{Cluster: identity, Resource: cluster.NameOf(m), Kind: m.GroupVersionKind}
