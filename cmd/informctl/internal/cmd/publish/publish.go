@@ -4,6 +4,7 @@ package publish
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -295,6 +296,9 @@ func (o *options) collections(config *rest.Config, identity string, mappings []*
 		}
 		if err != nil {
 			return nil, err
+		}
+		if other, isThere := out[scope.Resource]; isThere {
+			return nil, fmt.Errorf("%s is named in two versions, %s and %s; name one", scope.Resource, other.Scope.Kind.Version, scope.Kind.Version)
 		}
 		out[scope.Resource] = c
 	}

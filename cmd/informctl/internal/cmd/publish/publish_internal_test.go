@@ -1,9 +1,12 @@
 package publish
 
 import (
+	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/store"
@@ -17,6 +20,23 @@ func collectionsOf(cluster, version string, names ...string) map[string]postgres
 		out[name] = postgres.Collection{Scope: scope}
 	}
 	return out
+}
+
+// TestTwoVersions checks that a resource that is named in two versions is refused: only
+// one of them could be published.
+func TestTwoVersions(t *testing.T) {
+	in := func(version string) *meta.RESTMapping {
+		gv := schema.GroupVersion{Group: "example.com", Version: version}
+		return &meta.RESTMapping{Resource: gv.WithResource("widgets"), GroupVersionKind: gv.WithKind("Widget"), Scope: meta.RESTScopeNamespace}
+	}
+	config, o := &rest.Config{Host: "https://test"}, &options{}
+	if got, err := o.collections(config, "c1", []*meta.RESTMapping{in("v1")}); err != nil || len(got) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	got, err := o.collections(config, "c1", []*meta.RESTMapping{in("v1"), in("v2")})
+	if err == nil || !strings.Contains(err.Error(), "widgets.example.com is named in two versions, v1 and v2") {
+		t.Errorf("%v, %v", got, err)
+	}
 }
 
 // TestServesOthers checks which answers of the server make a publisher of everything begin
