@@ -19,6 +19,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/store"
 )
@@ -94,16 +95,26 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 			text, _ := cmdutil.Listed(name, names)
 			return nil, fmt.Errorf("%s is not published in this database; there are %s", name, text)
 		}
-		out = append(out, scopes...)
+		for _, s := range scopes { // two names may mean the same
+			if !slices.ContainsFunc(out, func(o postgres.ScopeStatus) bool { return o.Scope == s.Scope }) {
+				out = append(out, s)
+			}
+		}
 	}
 	return out, nil
 }
 
-// scopesOf returns the scope of a whole resource, or all that are published of it if it
-// is only published in parts.
+// scopesOf returns the scope of the whole resource that a name means, or all that are
+// published of it if it is only published in parts.
 func scopesOf(all []postgres.ScopeStatus, name string) (parts []postgres.ScopeStatus) {
+	infos := make([]store.Info, len(all))
+	for i, s := range all {
+		infos[i].Scope = s.Scope
+	}
+	meant := resources.Meant(infos, name)
 	for _, s := range all {
-		if !isCalled(s.Scope, name) || len(parts) > 0 && s.Scope.Resource != parts[0].Scope.Resource {
+		isMeant := slices.ContainsFunc(meant, func(i store.Info) bool { return i.Scope == s.Scope })
+		if !isMeant || len(parts) > 0 && s.Scope.Resource != parts[0].Scope.Resource {
 			continue
 		}
 		if s.Scope.Namespace == "" && s.Scope.LabelSelector == "" && s.Scope.FieldSelector == "" {
@@ -125,13 +136,6 @@ func isSuperseded(s postgres.ScopeStatus, all []postgres.ScopeStatus) bool {
 		isOther := same == s.Scope && other.Scope.Kind != s.Scope.Kind
 		return isOther && !s.IsHeld && (other.IsHeld || other.MarkTime.After(s.MarkTime))
 	})
-}
-
-// isCalled reports whether a user may call a resource so: pods, deployments.apps,
-// deployments, deployment.
-func isCalled(s store.Scope, name string) bool {
-	plural, _, _ := strings.Cut(s.Resource, ".")
-	return name == s.Resource || name == plural || name == strings.ToLower(s.Kind.Kind)
 }
 
 // collection returns what lists and watches a scope in the database.

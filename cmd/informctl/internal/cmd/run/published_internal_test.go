@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -79,6 +80,46 @@ func TestWantedParts(t *testing.T) {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestWantedNames checks that resources are named as without a database, and each is
+// followed once.
+func TestWantedNames(t *testing.T) {
+	var all []postgres.ScopeStatus
+	for _, s := range []store.Scope{ // in the order of Scopes
+		{Resource: "networkpolicies.crd.projectcalico.org", Kind: schema.GroupVersionKind{Group: "crd.projectcalico.org", Version: "v1", Kind: "NetworkPolicy"}},
+		{Resource: "networkpolicies.networking.k8s.io", Kind: schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}},
+		{Resource: "pods", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}},
+		{Resource: "widgets.example.com", Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}},
+	} {
+		s.Cluster = "c1"
+		all = append(all, postgres.ScopeStatus{Scope: s})
+	}
+	const builtIn, custom = "networkpolicies.networking.k8s.io", "networkpolicies.crd.projectcalico.org"
+	for names, want := range map[string][]string{
+		"networkpolicies":        {builtIn},
+		"networkpolicy":          {builtIn},
+		"netpol":                 {builtIn},
+		custom:                   {custom},
+		"netpol," + custom:       {builtIn, custom},
+		"po":                     {"pods"},
+		"Pods":                   {"pods"},
+		"pods.v1":                {"pods"},
+		"widget":                 {"widgets.example.com"},
+		"widgets.v1.example.com": {"widgets.example.com"},
+		"pods,pod,po,pods":       {"pods"},
+	} {
+		o := &options{}
+		o.Resources = strings.Split(names, ",")
+		scopes, err := o.wanted(all)
+		var got []string
+		for _, s := range scopes {
+			got = append(got, s.Scope.Resource)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", names, err, diff)
+		}
 	}
 }
 
