@@ -102,7 +102,7 @@ func (c *Collection) Selected(options metav1.ListOptions) metav1.ListOptions {
 }
 
 // Total returns the number of objects on the server, if it is known. The server does not
-// count objects of a request with selectors.
+// count objects of a request with selectors. PostgreSQL does not count.
 func (c *Collection) Total(ctx context.Context) (n int, known bool) {
 	if c.Scope.LabelSelector != "" || c.Scope.FieldSelector != "" {
 		return 0, false
@@ -117,8 +117,11 @@ func (c *Collection) Total(ctx context.Context) (n int, known bool) {
 			l, ok = accessor.GetListMeta(), true
 		}
 	}
-	if !ok || l.GetRemainingItemCount() == nil {
-		return meta.LenList(list), true
+	switch {
+	case ok && l.GetRemainingItemCount() != nil:
+		return int(*l.GetRemainingItemCount()) + 1, true
+	case ok && l.GetContinue() != "":
+		return 0, false
 	}
-	return int(*l.GetRemainingItemCount()) + 1, true
+	return meta.LenList(list), true
 }

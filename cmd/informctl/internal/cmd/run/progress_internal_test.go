@@ -27,6 +27,9 @@ func TestProgressOf(t *testing.T) {
 			List:  func(context.Context, metav1.ListOptions) (runtime.Object, error) { return list, nil },
 		}}
 	}
+	page := &follower{Collection: &cluster.Collection{List: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+		return &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []corev1.Pod{{}}}, nil
+	}}}
 	const unknown = `"level"=0 "msg"="Listing" "objects"=7`
 	for name, tt := range map[string]struct {
 		followers []*follower
@@ -34,6 +37,7 @@ func TestProgressOf(t *testing.T) {
 	}{
 		"one":                 {[]*follower{of(12, "")}, unknown + ` "of"=12`},
 		"one of two is empty": {[]*follower{of(12, ""), of(0, "")}, unknown + ` "of"=12`},
+		"with more uncounted": {[]*follower{of(12, ""), page}, unknown},
 		"with a selector":     {[]*follower{of(12, ""), of(5, "app=web")}, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
