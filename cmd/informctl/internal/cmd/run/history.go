@@ -104,9 +104,10 @@ func (h history) off() string {
 	return ""
 }
 
-// check returns an error for a name that another one means, too, and for the first one
-// that means no scope. unknown is set for the latter.
+// check returns an error for a name that another one means, too, and for those that mean
+// no scope. unknown is set for the latter.
 func (h history) check(scopes []store.Scope) (unknown bool, err error) {
+	var names []string
 	for i, one := range h.of {
 		isThere, isUsed := false, false
 		for _, s := range scopes {
@@ -115,10 +116,13 @@ func (h history) check(scopes []store.Scope) (unknown bool, err error) {
 		}
 		switch {
 		case !isThere:
-			unknown, err = true, fmt.Errorf("--history %s: no such resource is followed; name it as in pods=24h or deployments.apps=24h", one.name)
+			names = append(names, one.name)
 		case !isUsed:
 			return false, fmt.Errorf("--history %s: another name means the same resource, too", one.name)
 		}
 	}
-	return unknown, err
+	if len(names) == 0 {
+		return false, nil
+	}
+	return true, fmt.Errorf("--history %s: no such resource is followed; name it as in pods=24h or deployments.apps=24h", strings.Join(names, " and "))
 }

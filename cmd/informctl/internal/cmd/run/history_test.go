@@ -73,6 +73,7 @@ func TestHistoryOf(t *testing.T) {
 		"pod=1h,pods=2h":              "pods: another name means the same",
 		"po=1h,pods.v1=2h":            "po: another name means the same",
 		"widgets=1h":                  "widgets: no such resource is followed",
+		"widgets=1h,po=1h,wheels=2h":  "widgets and wheels: no such resource is followed",
 		"widgets.example.com=1h":      "widgets.example.com: no such resource is followed",
 		"widgets.example.com=1h,po=1": "write RESOURCE=AGE",
 	} {
