@@ -37,8 +37,8 @@ func (o *options) then(ctx context.Context, chosen *selection.Chosen) (state, er
 
 // deleted returns the last state of an object that is no more.
 func (o *options) deleted(ctx context.Context, chosen *selection.Chosen) (state, error) {
-	var last turn
-	var items []source.Item // that were deleted
+	var gone []turn
+	var items []source.Item // of gone
 	for _, v := range chosen.Views {
 		log, err := v.History()
 		if err != nil {
@@ -56,12 +56,10 @@ func (o *options) deleted(ctx context.Context, chosen *selection.Chosen) (state,
 			}
 		}
 		for _, t := range latest {
-			items = append(items, t.Item)
-			if last.event.Old == nil || t.isBetter(last) {
-				last = t
-			}
+			gone, items = append(gone, t), append(items, t.Item)
 		}
 	}
+	items = selection.WithoutNewerEvents(items)
 	switch {
 	case len(items) == 0 && len(chosen.Items) > 0:
 		return state{}, fmt.Errorf("%s is there; --at prints it as it was at a moment", title(chosen.Items[0]))
@@ -70,6 +68,12 @@ func (o *options) deleted(ctx context.Context, chosen *selection.Chosen) (state,
 	}
 	if err := oneObject(items); err != nil {
 		return state{}, err
+	}
+	var last turn
+	for _, t := range gone {
+		if slices.ContainsFunc(items, t.isSame) && (last.event.Old == nil || t.isBetter(last)) {
+			last = t
+		}
 	}
 	if !last.event.Old.IsKnown() {
 		return state{}, fmt.Errorf("%s was deleted at %s, and what it was is not known any more", title(last.Item), source.FromThen(last.event.Time))
@@ -150,15 +154,21 @@ func (o *options) turns(v *source.View, events iter.Seq2[store.Event, error]) (f
 
 // oneObject returns an error if items are several objects.
 func oneObject(items []source.Item) error {
-	titles := make([]string, len(items))
-	for n, i := range items {
-		titles[n] = title(i)
+	var titles, resources []string
+	for _, i := range items {
+		titles, resources = append(titles, title(i)), append(resources, i.View.Info.Scope.Resource)
 	}
 	slices.Sort(titles)
-	if titles = slices.Compact(titles); len(titles) > 1 {
-		return fmt.Errorf("%d objects have that name, %s; -n names the namespace of one", len(titles), strings.Join(titles, " and "))
+	slices.Sort(resources)
+	titles, resources = slices.Compact(titles), slices.Compact(resources)
+	if len(titles) < 2 {
+		return nil
 	}
-	return nil
+	which := "-n names the namespace of one"
+	if len(resources) > 1 {
+		which = "name the resource of one, as " + resources[0]
+	}
+	return fmt.Errorf("%d objects have that name, %s; %s", len(titles), strings.Join(titles, " and "), which)
 }
 
 func title(i source.Item) string {
