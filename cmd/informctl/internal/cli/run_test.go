@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -221,6 +222,51 @@ func TestRunOfOthers(t *testing.T) {
 	got = say(t.Context(), "run", "pods", "--once", "--kubeconfig", config, "--db", config)
 	if got.Code != 1 || !strings.Contains(got.Err, "is not an informctl cache") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestRunOfOthersUnreached checks that run says so before it waits for a server, too.
+func TestRunOfOthersUnreached(t *testing.T) {
+	dir := t.TempDir()
+	config, held, pipe := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "held.db"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(config, []byte(kubeconfig("http://127.0.0.1:1")), 0o600), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(held, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	for path, want := range map[string]string{
+		held: "is in use by another process", config: "is not an informctl cache", pipe: "is a named pipe",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		got := say(ctx, "run", "pods", "--kubeconfig", config, "--db", path)
+		if cancel(); got.Code != 1 || !strings.Contains(got.Err, want) {
+			t.Errorf("%s: exit code %d, %s", path, got.Code, got.Err)
+		}
+	}
+}
+
+// TestRunWithoutKey checks that an interrupt is the regular end of a run that was told of
+// Secrets, which it does not store. With --once they are missing.
+func TestRunWithoutKey(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	config := runServer(t, func(r *http.Request) *metav1.Status {
+		if r.URL.Query().Has("watch") {
+			stop()
+		}
+		return nil
+	})
+	path := filepath.Join(t.TempDir(), "informers.db")
+	for code, args := range [][]string{{}, {"--once"}} {
+		if code == 1 {
+			ctx = t.Context()
+		}
+		got := say(ctx, append([]string{"run", "pods", "secrets", "--kubeconfig", config, "--db", path}, args...)...)
+		if got.Code != code || !strings.Contains(got.Err, "secrets are not stored without a key; give --key-file or --key-command; the other resources go on") {
+			t.Errorf("%s: exit code %d, %s", args, got.Code, got.Err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -230,6 +231,11 @@ func run(cmd *cobra.Command, o *options) error {
 			return errors.Join(err, db.Close())
 		}
 	}
+	if db == nil {
+		if err := o.checkFile(); err != nil {
+			return err
+		}
+	}
 	c, closeDatabase, err := o.connect(ctx, cmd)
 	if err != nil {
 		endServing()
@@ -255,7 +261,30 @@ func run(cmd *cobra.Command, o *options) error {
 	if closeErr := db.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.Path, closeErr))
 	}
+	if !o.once { // it was said, and an interrupt is the regular end
+		return err
+	}
 	return errors.Join(err, refused)
+}
+
+// checkFile returns an error for what open refuses: a file that another process holds, or
+// that is no cache. run would wait for its server first, and say it then.
+func (o *options) checkFile() error {
+	path := o.database.Path
+	if err := source.RefuseSpecial(path); err != nil {
+		return err
+	}
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		return nil //nolint:nilerr // open makes the file, or does without one
+	}
+	db, err := bolt.OpenReadOnly(path, bolt.Options{Logger: logr.Discard()})
+	switch {
+	case err == nil:
+		return db.Close()
+	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotOurs):
+		return source.OpenError(path, err)
+	}
+	return nil // open says what is wrong with it
 }
 
 // open opens the file. One that cannot be used is no error unless nothing would be left.
