@@ -11,11 +11,14 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -86,6 +89,19 @@ func NewFlags() *genericclioptions.ConfigFlags {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.Timeout, flags.CacheDir = nil, nil
 	return flags
+}
+
+// GivenFlag returns the name of one of NewFlags that the command line has, but none of
+// others. It is "" if there is none.
+func GivenFlag(cmd *cobra.Command, others ...string) (name string) {
+	kubectl := pflag.NewFlagSet("", pflag.ContinueOnError)
+	NewFlags().AddFlags(kubectl)
+	kubectl.VisitAll(func(f *pflag.Flag) {
+		if name == "" && cmd.Flags().Changed(f.Name) && !slices.Contains(others, f.Name) {
+			name = f.Name
+		}
+	})
+	return name
 }
 
 // Server is an API server with the client that all of its collections share.

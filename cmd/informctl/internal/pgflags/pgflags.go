@@ -25,14 +25,30 @@ type Flags struct {
 	options postgres.Options
 }
 
+const (
+	fileFlag       = "postgres-dsn-file"
+	schemaFlag     = "postgres-schema"
+	unverifiedFlag = "postgres-allow-unverified-tls"
+)
+
 // Add adds the flags.
 func (f *Flags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.file, "postgres-dsn-file", "", "A file with the data source name of PostgreSQL; by default "+Variable+" is it.")
-	cmdutil.RefuseEmpty(flags, "postgres-dsn-file", "it names no file")
-	flags.StringVar(&f.options.Schema, "postgres-schema", postgres.DefaultSchema, "The schema of the tables.")
-	cmdutil.RefuseEmpty(flags, "postgres-schema", "it names no schema")
-	flags.BoolVar(&f.options.AllowUnverifiedTLS, "postgres-allow-unverified-tls", false, "Allow a connection over the network without sslmode=verify-full.")
+	flags.StringVar(&f.file, fileFlag, "", "A file with the data source name of PostgreSQL; by default "+Variable+" is it.")
+	cmdutil.RefuseEmpty(flags, fileFlag, "it names no file")
+	flags.StringVar(&f.options.Schema, schemaFlag, postgres.DefaultSchema, "The schema of the tables.")
+	cmdutil.RefuseEmpty(flags, schemaFlag, "it names no schema")
+	flags.BoolVar(&f.options.AllowUnverifiedTLS, unverifiedFlag, false, "Allow a connection over the network without sslmode=verify-full.")
+}
+
+// Given returns the name of a flag that the command line has, "" if it has none.
+func (f *Flags) Given(cmd *cobra.Command) string {
+	for _, name := range []string{fileFlag, schemaFlag, unverifiedFlag} {
+		if cmd.Flags().Changed(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Listening makes the database tell at once what is new, instead of a second later.

@@ -95,6 +95,9 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	if o.sql && (o.All || len(o.Resources)+len(o.Exclude) > 0) {
 		return cmdutil.Usagef(cmd, "--sql writes all that is published, so no resource is named")
 	}
+	if name := cluster.GivenFlag(cmd, "namespace"); o.sql && name != "" {
+		return cmdutil.Usagef(cmd, "--sql asks no server: without --%s", name)
+	}
 	if !o.sql {
 		if err := o.Check(cmd, "publishes"); err != nil {
 			return err

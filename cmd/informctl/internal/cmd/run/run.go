@@ -137,6 +137,7 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	if err := o.Check(cmd, "follows"); err != nil {
 		return err
 	}
+	ofDatabase, ofServer := o.postgres.Given(cmd), cluster.GivenFlag(cmd, "kubeconfig", "context", "namespace") // the file is that of a context
 	switch {
 	case o.follows && (o.labelSelector != "" || o.fieldSelector != "" || len(o.Exclude) > 0):
 		return cmdutil.Usagef(cmd, "--postgres follows whole resources: without --selector, --field-selector and --exclude")
@@ -152,6 +153,12 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 		return cmdutil.Usagef(cmd, "--serve-port %d is no port", o.servePort)
 	case !o.follows && o.cluster != "":
 		return cmdutil.Usagef(cmd, "--postgres-cluster goes with --postgres only")
+	case !o.follows && ofDatabase != "":
+		return cmdutil.Usagef(cmd, "--%s goes with --postgres only", ofDatabase)
+	case o.follows && ofServer != "":
+		return cmdutil.Usagef(cmd, "--postgres asks no server: without --%s", ofServer)
+	case o.once && o.pprof:
+		return cmdutil.Usagef(cmd, "--pprof serves profiles on the socket, which --once does not have")
 	}
 	if err := o.metrics.Check(); err != nil {
 		return cmdutil.Usagef(cmd, "%w", err)
