@@ -25,6 +25,7 @@ type connection struct {
 	version     string // of the server; "" if it does not say
 	collections []*cluster.Collection
 	published   *published // nil: the server is followed
+	missing     []string   // names that are not published yet
 	documents   *relay.Documents
 
 	// Of --all.

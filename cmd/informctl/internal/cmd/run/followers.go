@@ -36,14 +36,15 @@ type followers struct {
 	slots   chan struct{} // one element per first list; nil: no bound
 	running sync.WaitGroup
 
-	mu   sync.Mutex // protects the fields below, and writes of cluster.everything
-	all  []*follower
-	errs []error
+	mu      sync.Mutex // protects the fields below, and writes of cluster.everything
+	all     []*follower
+	errs    []error
+	missing []string // named resources that are not published yet
 }
 
 // newFollowers returns followers of the collections, which do not run yet.
 func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (*followers, error) {
-	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.Config.Host}}
+	fs := &followers{o: o, db: db, cluster: c, missing: c.missing, logger: logger, outages: &outages{logger: logger, server: c.Config.Host}}
 	fs.scraped = metricsHandler(fs)
 	if o.All {
 		fs.slots = make(chan struct{}, maxFirstLists)
@@ -60,7 +61,7 @@ func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (
 		scopes[i] = collection.Scope
 	}
 	switch unknown, err := o.history.check(scopes); {
-	case unknown && o.All: // it may come later
+	case unknown && (o.All || len(c.missing) > 0): // it may come later
 		o.env.Note("%s", err)
 	case err != nil:
 		return nil, err

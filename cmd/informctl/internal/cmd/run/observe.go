@@ -58,7 +58,7 @@ func answersOf(of *observed) probes.Source {
 			if fs == nil {
 				return []string{"the server has not been reached yet"}
 			}
-			return notReady(fs.Status(), fs.o.env.Now())
+			return append(notReady(fs.Status(), fs.o.env.Now()), fs.notPublished()...)
 		},
 	}
 }

@@ -32,7 +32,10 @@ type published struct {
 	held map[string]string // resource versions that the file had at the start, by scope
 }
 
-// connectPublished is connect for a database.
+const waiting = "Waiting for what is published in PostgreSQL"
+
+// connectPublished is connect for a database. Of the resources that are named it waits
+// for one, with --once for all.
 func connectPublished(ctx context.Context, o *options, p *published) (*connection, error) {
 	c := &connection{Server: &cluster.Server{Config: &rest.Config{Host: "PostgreSQL"}}, published: p}
 	mine, err := cmdutil.Persist(ctx, func() time.Duration { return time.Second }, func() ([]postgres.ScopeStatus, error) {
@@ -40,9 +43,15 @@ func connectPublished(ctx context.Context, o *options, p *published) (*connectio
 		if err != nil {
 			return nil, err
 		}
-		return o.wanted(all)
+		found, err := o.wanted(all)
+		var missing *notPublishedError
+		if errors.As(err, &missing) && len(found) > 0 && !o.once {
+			klog.FromContext(ctx).Info(waiting, "because", cmdutil.OneLine(err))
+			c.missing, err = missing.names, nil
+		}
+		return found, err
 	}, func(err error) bool { return !o.once && !errors.Is(err, errSeveralClusters) }, func(err error) {
-		klog.FromContext(ctx).Info("Waiting for what is published in PostgreSQL", "because", cmdutil.OneLine(err))
+		klog.FromContext(ctx).Info(waiting, "because", cmdutil.OneLine(err))
 	})
 	if err != nil {
 		return nil, err
@@ -59,7 +68,14 @@ func connectPublished(ctx context.Context, o *options, p *published) (*connectio
 
 var errSeveralClusters = errors.New("several clusters are published in this database; --postgres-cluster chooses one")
 
-// wanted returns the published scopes that the command line means.
+// notPublishedError is the error for resources that are named and not published.
+type notPublishedError struct {
+	names []string
+	error
+}
+
+// wanted returns the published scopes that the command line means. Beside a
+// *notPublishedError they are those that are there.
 func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, error) {
 	var clusters []string
 	var mine []postgres.ScopeStatus
@@ -85,6 +101,8 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 		return mine, nil
 	}
 	var out []postgres.ScopeStatus
+	var missing []string
+	var errs []error
 	for _, name := range o.Resources {
 		scopes := scopesOf(mine, name)
 		if len(scopes) == 0 {
@@ -93,13 +111,17 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 				names = append(names, s.Scope.Resource)
 			}
 			text, _ := cmdutil.Listed(name, names)
-			return nil, fmt.Errorf("%s is not published in this database; there are %s", name, text)
+			missing = append(missing, name)
+			errs = append(errs, fmt.Errorf("%s is not published in this database; there are %s", name, text))
 		}
 		for _, s := range scopes { // two names may mean the same
 			if !slices.ContainsFunc(out, func(o postgres.ScopeStatus) bool { return o.Scope == s.Scope }) {
 				out = append(out, s)
 			}
 		}
+	}
+	if len(missing) > 0 {
+		return out, &notPublishedError{missing, errors.Join(errs...)}
 	}
 	return out, nil
 }
@@ -234,14 +256,64 @@ func (fs *followers) followOnly(ctx context.Context, before, now []store.Scope) 
 		if slices.ContainsFunc(fs.list(), func(f *follower) bool { return f.isOf(scope) }) {
 			continue
 		}
-		collection, err := fs.cluster.published.collection(scope)
-		if err == nil {
-			err = fs.add(ctx, collection)
-		}
-		if err != nil {
-			cmdutil.Warnings(fs.logger).Info("Not followed", "resource", scope.Resource, "because", cmdutil.OneLine(err))
-		}
+		fs.addPublished(ctx, scope)
 	}
+}
+
+// addPublished starts a follower of a scope that was published.
+func (fs *followers) addPublished(ctx context.Context, scope store.Scope) {
+	collection, err := fs.cluster.published.collection(scope)
+	if err == nil {
+		err = fs.add(ctx, collection)
+	}
+	if err != nil {
+		cmdutil.Warnings(fs.logger).Info("Not followed", "resource", scope.Resource, "because", cmdutil.OneLine(err))
+	}
+}
+
+// followMissing starts followers of the named resources that were not published at the
+// start, until all are, or ctx ends.
+func (fs *followers) followMissing(ctx context.Context) {
+	again := time.NewTicker(RediscoverEvery)
+	defer again.Stop()
+	for len(fs.notPublished()) > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		all, err := fs.cluster.published.db.Scopes(ctx)
+		if err != nil {
+			continue // the followers say that the database cannot be reached
+		}
+		found, err := fs.o.wanted(slices.DeleteFunc(all, func(s postgres.ScopeStatus) bool { return s.Scope.Cluster != fs.cluster.identity }))
+		var missing *notPublishedError
+		if err != nil && !errors.As(err, &missing) {
+			continue // nothing is published any more
+		}
+		followed := fs.list()
+		for _, s := range found {
+			if !slices.ContainsFunc(followed, func(f *follower) bool { return f.Scope.Resource == s.Scope.Resource }) {
+				fs.addPublished(ctx, s.Scope)
+			}
+		}
+		fs.mu.Lock()
+		fs.missing = nil
+		if missing != nil {
+			fs.missing = missing.names
+		}
+		fs.mu.Unlock()
+	}
+}
+
+// notPublished returns a line for each named resource that is not published yet.
+func (fs *followers) notPublished() (lines []string) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, name := range fs.missing {
+		lines = append(lines, name+": not published yet")
+	}
+	return lines
 }
 
 // isOf reports whether a follower follows a scope in any form.

@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/postgres/pgtest"
@@ -256,6 +258,95 @@ func TestPublishedChanges(t *testing.T) {
 		return len(all) == 1 && all[0].Scope == v2
 	})
 	await("the version before is dropped, and what is no longer published stays", holds(v2, gone))
+	cancel()
+	if err := fs.wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPublishedLater checks that run follows the named resources that are published, is
+// not ready without the others, and takes them up when they are published.
+func TestPublishedLater(t *testing.T) {
+	db := openDatabase(t)
+	defer func() { _ = db.Close() }()
+	var publishing sync.WaitGroup
+	defer publishing.Wait()
+	ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), klog.Background()), time.Minute)
+	defer cancel()
+	// publish publishes a resource of a cluster of one object.
+	publish := func(cluster, resource string) store.Scope {
+		kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: resource}
+		scope := store.Scope{Cluster: cluster, Resource: resource + ".example.com", Kind: kind, Form: store.Unstructured}
+		obj := &unstructured.Unstructured{}
+		obj.SetGroupVersionKind(kind)
+		server := fakeapi.New(obj, &unstructured.UnstructuredList{}, fakeapi.Options{})
+		one := obj.DeepCopy()
+		one.SetName("a")
+		if _, err := server.Create(one); err != nil {
+			t.Fatal(err)
+		}
+		list := []postgres.Collection{{Scope: scope, ListerWatcher: server, Example: obj}}
+		publishing.Go(func() {
+			if err := db.Publish(ctx, list, postgres.PublishOptions{Group: cluster + resource}); err != nil {
+				t.Error(err)
+			}
+		})
+		return scope
+	}
+	widgets := publish("c1", "widgets")
+	file, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	o := &options{env: cmdutil.Env{Streams: genericiooptions.NewTestIOStreamsDiscard()}}
+	o.Resources = []string{"widgets", "gadgets", "wheels"}
+	if o.history, err = parseHistory("gadgets=2h"); err != nil {
+		t.Fatal(err)
+	}
+	restore := RediscoverEvery
+	RediscoverEvery = 50 * time.Millisecond
+	defer func() { RediscoverEvery = restore }()
+	first, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	c, err := connectPublished(first, o, &published{db: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs, err := o.newFollowers(c, file, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fs.list() {
+		fs.start(ctx, f)
+	}
+	fs.running.Go(func() { fs.followMissing(ctx) })
+	await := func(want []string, scopes ...store.Scope) {
+		t.Helper()
+		for {
+			infos, err := fs.stored()
+			n := 0
+			for _, i := range infos {
+				if slices.Contains(scopes, i.Scope) && i.Complete && i.Objects == 1 {
+					n++
+				}
+			}
+			lacks := fs.notPublished()
+			if err == nil && n == len(scopes) && len(infos) == n && slices.Equal(lacks, want) {
+				return
+			}
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+				t.Fatalf("not in time: %d scopes of %d, not published: %s, want %s", n, len(scopes), lacks, want)
+			}
+		}
+	}
+	await([]string{"gadgets: not published yet", "wheels: not published yet"}, widgets)
+	publish("c2", "wheels")
+	gadgets := publish("c1", "gadgets")
+	await([]string{"wheels: not published yet"}, widgets, gadgets)
+	await(nil, widgets, gadgets, publish("c1", "wheels"))
 	cancel()
 	if err := fs.wait(); err != nil {
 		t.Error(err)

@@ -391,9 +391,12 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 		fs.start(ctx, f)
 	}
 	switch {
-	case !o.All || o.once:
-	case o.follows:
+	case o.once:
+	case o.follows && o.All:
 		fs.running.Go(func() { fs.followPublished(ctx) })
+	case o.follows:
+		fs.running.Go(func() { fs.followMissing(ctx) })
+	case !o.All:
 	default:
 		fs.running.Go(func() { fs.followResources(ctx, custom) })
 	}
