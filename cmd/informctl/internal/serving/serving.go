@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
@@ -55,3 +56,14 @@ func RunPath(db string) string { return db + ".kubeconfig" }
 
 // FilePath returns that of one that serves a file as it is, or was.
 func FilePath(db string) string { return db + ".serve.kubeconfig" }
+
+// FileOf returns the file that is served by a process which wrote a kubeconfig, "" if none
+// did.
+func FileOf(kubeconfig string) string {
+	for _, ending := range []string{FilePath(""), RunPath("")} {
+		if db, is := strings.CutSuffix(kubeconfig, ending); is && relay.MayUse(kubeconfig) {
+			return db
+		}
+	}
+	return ""
+}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/serving"
 )
 
 const (
@@ -40,7 +41,7 @@ func (f *FileFlags) Complete(e cmdutil.Env) error {
 	switch {
 	case *f.Kube.Context == "" && isThere(hereFile):
 		f.Path = hereFile
-		if path != "" && isThere(path) {
+		if path != "" && isThere(path) && !isSame(path, hereFile) {
 			e.Note("using ./%s, not the context's %s; --db names another", hereFile, path)
 		}
 	case err != nil:
@@ -56,13 +57,19 @@ func (f *FileFlags) Complete(e cmdutil.Env) error {
 	return nil
 }
 
+func isSame(path, other string) bool {
+	a, errA := os.Lstat(path)
+	b, errB := os.Lstat(other)
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
 func isThere(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
 // ofContext returns the path of the context's file, "" if there is no context or no
-// directory for it.
+// directory for it. A context of a process that serves a file means that one.
 func (f *FileFlags) ofContext() (string, error) {
 	raw, err := f.Kube.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
@@ -79,12 +86,26 @@ func (f *FileFlags) ofContext() (string, error) {
 		name = inCluster
 	} else if raw.Contexts[name] == nil {
 		return "", fmt.Errorf("context %q does not exist", name)
+	} else if db := serving.FileOf(raw.Contexts[name].LocationOfOrigin); db != "" {
+		f.isServed = true
+		return db, nil
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return "", nil //nolint:nilerr // a process without a home has no cache
 	}
 	return filepath.Join(dir, "informctl", url.PathEscape(name)+".db"), nil
+}
+
+// IsOfItself reports whether the context is one of a process that serves the file itself,
+// and no flag names another server.
+func (f *FileFlags) IsOfItself() bool {
+	if f.Kube.APIServer != nil && *f.Kube.APIServer != "" {
+		return false
+	}
+	served := FileFlags{Kube: f.Kube}
+	path, err := served.ofContext()
+	return err == nil && served.isServed && (isSame(path, f.Path) || filepath.Clean(path) == filepath.Clean(f.Path))
 }
 
 // MakeDir makes the directory of a context's file.

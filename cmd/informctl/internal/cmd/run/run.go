@@ -220,6 +220,9 @@ func run(cmd *cobra.Command, o *options) error {
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
 
+	if !o.follows && o.database.IsOfItself() {
+		return fmt.Errorf("the kubeconfig is the one that %s is served with, and would be followed into itself; name that of the cluster with --kubeconfig", o.database.Path)
+	}
 	of := &observed{}
 	end, err := o.metrics.Begin(ctx, logger, answersOf(of))
 	if err != nil {

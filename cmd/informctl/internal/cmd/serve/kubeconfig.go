@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,13 +25,17 @@ func NewKubeconfigCommand(e cmdutil.Env) *cobra.Command {
 
 That is informctl run --serve, or else informctl serve. If neither answers within three
 seconds it is an error. A path is printed then, too: kubectl would take none for that of
-the cluster.`),
+the cluster. Where it is exported, other commands of informctl go on with the same file.`),
 		Example: `  informctl kubeconfig --db informers.db
   export KUBECONFIG="$(informctl kubeconfig)"`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, answers := await(cmd.Context(), serving.RunPath(file.Path), serving.FilePath(file.Path))
-			err := e.Output(func(w io.Writer) error {
+			path, err := filepath.Abs(path) // it may be exported, and used elsewhere
+			if err != nil {
+				return err
+			}
+			err = e.Output(func(w io.Writer) error {
 				_, err := fmt.Fprintln(w, path)
 				return err
 			})
