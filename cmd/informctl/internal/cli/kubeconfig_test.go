@@ -12,8 +12,9 @@ import (
 	"github.com/informctl/informctl/relay"
 )
 
-// TestKubeconfigOfServed checks that the kubeconfig of what serves a file may be exported:
-// its path is good in any directory, and other commands go on with the same file.
+// TestKubeconfigOfServed checks that the kubeconfig of what serves a file may be
+// exported: its path is good in any directory, and other commands go on with the same
+// file.
 func TestKubeconfigOfServed(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))

@@ -57,8 +57,8 @@ func RunPath(db string) string { return db + ".kubeconfig" }
 // FilePath returns that of one that serves a file as it is, or was.
 func FilePath(db string) string { return db + ".serve.kubeconfig" }
 
-// FileOf returns the file that is served by a process which wrote a kubeconfig, "" if none
-// did.
+// FileOf returns the file that is served by a process which wrote a kubeconfig, "" if
+// none did.
 func FileOf(kubeconfig string) string {
 	for _, ending := range []string{FilePath(""), RunPath("")} {
 		if db, is := strings.CutSuffix(kubeconfig, ending); is && relay.MayUse(kubeconfig) {

@@ -39,8 +39,8 @@ func TestTwoVersions(t *testing.T) {
 	}
 }
 
-// TestServesOthers checks which answers of the server make a publisher of everything begin
-// again. That of another cluster does not: its scopes are failed until it is gone.
+// TestServesOthers checks which answers of the server make a publisher of everything
+// begin again. That of another cluster does not: the scopes are failed until it is gone.
 func TestServesOthers(t *testing.T) {
 	wanted := collectionsOf("c1", "v1", "pods", "nodes")
 	mixed := collectionsOf("c2", "v1", "pods", "widgets")

@@ -220,8 +220,8 @@ func run(cmd *cobra.Command, o *options) error {
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
 
-	if !o.follows && o.database.IsOfItself() {
-		return fmt.Errorf("the kubeconfig is the one that %s is served with, and would be followed into itself; name that of the cluster with --kubeconfig", o.database.Path)
+	if err := o.checkFile(); err != nil {
+		return err
 	}
 	of := &observed{}
 	end, err := o.metrics.Begin(ctx, logger, answersOf(of))
@@ -239,11 +239,6 @@ func run(cmd *cobra.Command, o *options) error {
 		documents = relay.OpenDocuments(ctx, db)
 		if endServing, err = o.beginServing(ctx, db, documents, logger, of); err != nil {
 			return errors.Join(err, db.Close())
-		}
-	}
-	if db == nil {
-		if err := o.checkFile(); err != nil {
-			return err
 		}
 	}
 	c, closeDatabase, err := o.connect(ctx, cmd)
@@ -277,10 +272,14 @@ func run(cmd *cobra.Command, o *options) error {
 	return errors.Join(err, refused)
 }
 
-// checkFile returns an error for what open refuses: a file that another process holds, or
-// that is no cache. run would wait for its server first, and say it then.
+// checkFile returns an error for a file that would be followed into itself, and for what
+// open refuses: a file that another process holds, or that is no cache. run would wait
+// for its server first, and say it then.
 func (o *options) checkFile() error {
 	path := o.database.Path
+	if !o.follows && o.database.IsOfItself() {
+		return fmt.Errorf("the kubeconfig is the one that %s is served with, and would be followed into itself; name that of the cluster with --kubeconfig", path)
+	}
 	if err := source.RefuseSpecial(path); err != nil {
 		return err
 	}
