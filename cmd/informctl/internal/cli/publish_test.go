@@ -36,7 +36,7 @@ func TestPublishInterrupted(t *testing.T) {
 					if err != nil {
 						return
 					}
-					if n > 1 { // the first attempt was told of
+					if n > 1 { // the first attempt was logged
 						stop()
 					}
 					_ = c.Close()

@@ -248,8 +248,8 @@ func TestRunOfOthersUnreached(t *testing.T) {
 	}
 }
 
-// TestRunWithoutKey checks that an interrupt is the regular end of a run that was told of
-// Secrets, which it does not store. With --once they are missing.
+// TestRunWithoutKey checks that an interrupt is the regular end of a run of Secrets,
+// which it does not store. With --once they are missing.
 func TestRunWithoutKey(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	config := runServer(t, func(r *http.Request) *metav1.Status {

@@ -19,7 +19,7 @@ type FileFlags struct {
 	Cluster   string                         // the value of --of-cluster; "" is all
 	Kube      *genericclioptions.ConfigFlags // name the context; nil: AddPath adds them
 	byContext bool                           // Path is that of the context
-	isServed  bool                           // the context is one of a process that serves a file
+	isServed  bool                           // the context is that of a served file
 	KeyFlags
 }
 

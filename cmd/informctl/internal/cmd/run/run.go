@@ -137,7 +137,8 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	if err := o.Check(cmd, "follows"); err != nil {
 		return err
 	}
-	ofDatabase, ofServer := o.postgres.Given(cmd), cluster.GivenFlag(cmd, "kubeconfig", "context", "namespace") // the file is that of a context
+	// The file is that of a context.
+	ofDatabase, ofServer := o.postgres.Given(cmd), cluster.GivenFlag(cmd, "kubeconfig", "context", "namespace")
 	switch {
 	case o.follows && (o.labelSelector != "" || o.fieldSelector != "" || len(o.Exclude) > 0):
 		return cmdutil.Usagef(cmd, "--postgres follows whole resources: without --selector, --field-selector and --exclude")
