@@ -58,10 +58,21 @@ func (o *options) attempts(historians []*historian) (from []time.Time) {
 	return append(from, o.from)
 }
 
-// findSince returns what was changed since a time.
+// findSince returns what was changed since a time. The order of a log counts, and not its
+// times: a clock may have been set back. Between logs the times count.
 func (o *options) findSince(ctx context.Context, from time.Time, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
 	for _, h := range historians {
-		err := h.read(ctx, from, false, func(some []loggedChange) error { found = append(found, some...); return nil })
+		var latest time.Time
+		err := h.read(ctx, from, false, func(some []loggedChange) error {
+			for _, c := range some {
+				if c.Time.After(latest) {
+					latest = c.Time
+				}
+				c.latest = latest
+				found = append(found, c)
+			}
+			return nil
+		})
 		if err != nil {
 			if err := unread.Add(h.view.Info, err); err != nil {
 				return nil, err
@@ -69,6 +80,6 @@ func (o *options) findSince(ctx context.Context, from time.Time, historians []*h
 		}
 	}
 	found = withoutRepeated(found)
-	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.latest.Compare(b.latest) })
 	return found, nil
 }

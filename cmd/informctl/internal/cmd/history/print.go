@@ -33,6 +33,7 @@ type loggedChange struct {
 	scope *source.View
 	from  string // the resource version of the state before
 
+	latest  time.Time // of the changes up to this one that were found in its scope
 	unknown bool      // a state of an update is not known any more
 	isNoise bool      // an update of nothing but what objectdiff.IsNoise knows
 	part    string    // as objectdiff.PartOf returns it, of an update
