@@ -345,7 +345,8 @@ func (s *Status) setStore(held store.Store) {
 	cp := held.Checkpoint()
 	s.Checkpoint = CheckpointStatus{RV: cp.RV, Reason: cp.Reason, Time: cp.Time}
 	if !cp.Time.IsZero() {
-		s.Checkpoint.AgeSeconds = max(0, s.Time.Sub(cp.Time).Seconds())
+		// A monotonic clock stands still while the machine sleeps.
+		s.Checkpoint.AgeSeconds = max(0, s.Time.Round(0).Sub(cp.Time).Seconds())
 	}
 	if departer, ok := held.(store.Departer); ok {
 		s.Departed, s.DepartedDropped = departer.Departures()

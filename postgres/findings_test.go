@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/internal/clocktest"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/postgres/internal/raw"
 	"github.com/informctl/informctl/postgres/pgtest"
@@ -102,6 +103,15 @@ func TestFindings(t *testing.T) {
 		"no way back in time while a list begins":        testBackInPlace,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
+	}
+}
+
+// TestSilentOverSleep checks that a publisher whose machine has slept does not answer for
+// the time of that.
+func TestSilentOverSleep(t *testing.T) {
+	p := &publisher{known: map[int64]hearsay{1: {last: clocktest.Slept(time.Hour)}, 2: {last: time.Now()}}}
+	if got := p.silent(); !slices.Equal(got, []int64{1}) {
+		t.Errorf("%v are silent, want the first one", got)
 	}
 }
 

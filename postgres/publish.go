@@ -302,7 +302,8 @@ func (p *publisher) silent() (ids []int64) {
 		if h.caught && !h.bookmarked {
 			limit = silentWithoutBookmarks
 		}
-		if time.Since(h.last) > limit {
+		// A monotonic clock stands still while the machine sleeps.
+		if max(time.Since(h.last), time.Now().Round(0).Sub(h.last)) > limit {
 			ids = append(ids, id)
 		}
 	}

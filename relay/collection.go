@@ -134,14 +134,17 @@ const staleAfter = 150 * time.Second
 // warnings returns what a user has to know of the answer.
 func (s *served) warnings(now time.Time) []string {
 	var out []string
+	// A monotonic clock stands still while the machine sleeps. A time to come is that of a
+	// clock that was ahead: nobody knows how old that content is.
+	isStale := func(t time.Time) bool { return now.Round(0).Sub(t).Abs() > staleAfter }
 	switch c := s.Reader.Checkpoint(); {
 	case !s.Live || c.Time.IsZero():
 	case c.RV == "":
 		// The time is when the resource version was given up.
-		if state, err := s.Reader.History(); err == nil && now.Sub(state.Readable.Time) > staleAfter {
+		if state, err := s.Reader.History(); err == nil && isStale(state.Readable.Time) {
 			out = append(out, fmt.Sprintf("%s: as of %s or later, it was not listed again yet", s.Scope.Resource, state.Readable.Time.UTC().Format(time.RFC3339)))
 		}
-	case now.Sub(c.Time) > staleAfter && !s.isQuiet():
+	case isStale(c.Time) && !s.isQuiet():
 		out = append(out, fmt.Sprintf("%s: as of %s, the server was not heard since, or an object cannot be stored", s.Scope.Resource, c.Time.UTC().Format(time.RFC3339)))
 	}
 	if note := *s.note.Load(); note != "" {

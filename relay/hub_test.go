@@ -28,6 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/clocktest"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -891,4 +892,37 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("it warns %q, want %q", got, want)
 		}
 	})
+}
+
+// asOf is a Reader whose content was last heard of at a time.
+type asOf struct {
+	store.Store
+	time time.Time
+}
+
+func (r asOf) Checkpoint() store.Checkpoint { return store.Checkpoint{RV: "100", Time: r.time} }
+
+// TestStaleByWrongClock checks that users are warned of what is old where the clock was
+// ahead when it came, and where the machine has slept since.
+func TestStaleByWrongClock(t *testing.T) {
+	now := time.Now()
+	for name, test := range map[string]struct {
+		time time.Time
+		want int
+	}{
+		"just now":        {now.Add(-time.Second), 0},
+		"slept":           {clocktest.Slept(12 * time.Hour), 1},
+		"the clock ahead": {now.Add(24 * time.Hour).Round(0), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inScene(t, func(s *scene) {
+				s.list(3, 100)
+				s.from[0].Reader = asOf{s.store, test.time}
+				s.served = s.server.find("pods")
+				if got := s.served.warnings(now); len(got) != test.want {
+					t.Errorf("it warns %q, want %d warnings", got, test.want)
+				}
+			})
+		})
+	}
 }

@@ -79,9 +79,14 @@ func (o *options) lastCluster(ctx context.Context, db *bolt.DB) string {
 	}
 	infos, _ := db.Scopes() // else none is known
 	var newest store.Info
+	var last time.Time
 	for _, info := range infos {
-		if strings.HasPrefix(info.Scope.Cluster, o.cluster) && info.Checkpoint.Time.After(newest.Checkpoint.Time) {
-			newest = info
+		at := info.Checkpoint.Time
+		if at.After(time.Now()) {
+			at = time.Unix(0, 0) // the clock was ahead: any other one is later
+		}
+		if strings.HasPrefix(info.Scope.Cluster, o.cluster) && at.After(last) {
+			newest, last = info, at
 		}
 	}
 	return newest.Scope.Cluster

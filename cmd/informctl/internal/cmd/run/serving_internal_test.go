@@ -217,3 +217,22 @@ func TestClusterBeforeReached(t *testing.T) {
 		}
 	}
 }
+
+// TestClusterOfClockAhead checks that of a database that was followed the cluster is
+// served that was followed last, and not one that was left while the clock was ahead.
+func TestClusterOfClockAhead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	for cluster, at := range map[string]time.Duration{"left": 24 * time.Hour, "last": time.Hour} {
+		synctest.Test(t, func(t *testing.T) { // each begins at the same time
+			<-time.After(at)
+			db := openFileAt(t, path)
+			keep(t, db, podsOf(cluster), "", onePod())
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		<-time.After(2 * time.Hour)
+		if got := (&options{follows: true}).lastCluster(t.Context(), openFileAt(t, path)); got != "last" {
+			t.Errorf("the cluster %q is served, want the last one", got)
+		}
+	})
+}

@@ -128,7 +128,8 @@ type held struct {
 func (o *options) collections(ctx context.Context, db *source.Database) (held, error) {
 	var h held
 	version := db.ServerVersion(ctx)
-	var last time.Time
+	var last time.Time // no time to come, which is that of a clock that was ahead
+	now := time.Now()
 	var heard []time.Time // for each of h.all; zero is the served moment
 	var absent, ahead []error
 	var moved []string
@@ -166,8 +167,8 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 			if at.Time.After(last) {
 				last = at.Time
 			}
-		} else if info.Checkpoint.Time.After(last) {
-			last = info.Checkpoint.Time
+		} else if set := info.Checkpoint.Time; set.After(last) && !set.After(now) {
+			last = set
 		}
 		since, err := o.heard(ctx, r, info)
 		if err != nil {
@@ -199,6 +200,9 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 	if len(moved) > 0 {
 		o.env.Note("not of %s, but the newest states before it: %s", o.at.RV, cmdutil.Some(moved))
 	}
+	if last.IsZero() {
+		last = now
+	}
 	h.state = last.UTC().Format(time.RFC3339)
 	switch {
 	case o.at.RV != "":
@@ -213,7 +217,7 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 		moment, word = o.at.Time, "then"
 	}
 	for i, since := range heard {
-		if !since.IsZero() && moment.Sub(since) > serving.StaleAfter {
+		if !since.IsZero() && moment.Sub(since).Abs() > serving.StaleAfter {
 			note := fmt.Sprintf("as of %s, the server was not heard %s, or an object could not be stored", since.UTC().Format(time.RFC3339), word)
 			h.all[i].Note = serving.WithNote(note, h.all[i].Note)
 		}

@@ -56,6 +56,39 @@ func keep(t *testing.T, path, resource, kind string, obj runtime.Object, rv stri
 	}
 }
 
+// TestScopeOfClockAhead serves a file of which one scope was kept last under a clock that
+// was a day ahead: the state that all answers name is that of the other one.
+func TestScopeOfClockAhead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	meta := metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a", ResourceVersion: "1"}
+	synctest.Test(t, func(t *testing.T) { // each begins at the same time
+		<-time.After(24 * time.Hour)
+		keep(t, path, "nodes", "Node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "n", ResourceVersion: "1"}}, "100")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		kept := time.Now()
+		keep(t, path, "pods", "Pod", &corev1.Pod{ObjectMeta: meta}, "110")
+		<-time.After(time.Minute)
+		db, err := source.OpenDatabase(path, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		held, err := (&options{}).collections(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := kept.UTC().Format(time.RFC3339); held.state != want {
+			t.Errorf("the state is that of %s, want %s", held.state, want)
+		}
+		for _, c := range held.all {
+			if isWarned := c.Note != ""; isWarned != (c.Scope.Resource == "nodes") {
+				t.Errorf("the note of %s is %q", c.Scope.Resource, c.Note)
+			}
+		}
+	})
+}
+
 // TestScopesOfDifferentAges serves a file whose scopes were followed at different times:
 // what is older than the state that all answers name says so.
 func TestScopesOfDifferentAges(t *testing.T) {
