@@ -141,10 +141,26 @@ type events struct {
 // timeOf returns the time of the next block. One of a clock that was ahead has that of
 // the block before, or it is now.
 func (r *events) timeOf(b *record.Block) int64 {
-	if b.Time <= r.now {
+	switch {
+	case b.Time <= r.now:
 		r.time = b.Time
+	case r.time == 0: // a part begins here
+		r.time = cmp.Or(r.timeBefore(b), r.now)
 	}
-	return cmp.Or(r.time, r.now)
+	return r.time
+}
+
+// timeBefore returns the time of the last block before one that is not of a clock that
+// was ahead; 0 if there is none.
+func (r *events) timeBefore(b *record.Block) int64 {
+	c := r.bucket().Cursor()
+	c.Seek(Key(b.Key))
+	for k, v := c.Prev(); k != nil; k, v = c.Prev() {
+		if at := record.BlockTime(v); !at.IsZero() && at.UnixNano() <= r.now {
+			return at.UnixNano()
+		}
+	}
+	return 0
 }
 
 // Mark returns a mark as the store shows it.

@@ -94,6 +94,35 @@ func TestMarksOfAPart(t *testing.T) {
 	})
 }
 
+// TestPartOfClockAhead checks that a part that begins with what was written while the
+// clock was ahead has the time of what is before it.
+func TestPartOfClockAhead(t *testing.T) {
+	inLog(t, 4, false, func(r *Reader) {
+		for _, number := range []uint64{r.Log.Last - 3, r.Log.Last - 1} { // of the last two blocks
+			block, err := record.DecodeBlock(number, r.bucket().Get(Key(number)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			block.Time = time.Now().Add(24 * time.Hour).UnixNano()
+			if err := r.bucket().Put(Key(number), block.Encode(number)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		part, err := r.Read(r.Log.Last-1, true, &Ahead{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range part.Events {
+			if got := e.Time.UnixNano(); got != 1 {
+				t.Errorf("an event has the time %s, want that of the second block", e.Time)
+			}
+		}
+		if len(part.Events) != 2 {
+			t.Errorf("%d events", len(part.Events))
+		}
+	})
+}
+
 // TestDamagedState checks that a damaged state in the log is noticed by whoever asks for
 // its object, also as the state after an earlier change, and stops nobody else.
 func TestDamagedState(t *testing.T) {
