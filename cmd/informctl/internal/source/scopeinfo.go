@@ -65,7 +65,7 @@ func DescribeScope(info store.Info, now time.Time) ScopeInfo {
 	}
 	if set := info.Checkpoint.Time; !set.IsZero() {
 		set = set.UTC().Truncate(time.Second)
-		age := int64(now.Sub(set).Seconds())
+		age := int64(max(0, now.Sub(set)).Seconds())
 		out.Time, out.AgeSeconds = &set, &age
 	}
 	if log := info.Log; log.Entries > 0 || log.Unlogged > 0 {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/postgres"
@@ -179,7 +179,7 @@ func printStatus(ctx context.Context, e cmdutil.Env, cmd *cobra.Command, flags *
 			if t.IsZero() {
 				return cmdutil.NoValue
 			}
-			return duration.HumanDuration(e.Now().Sub(t))
+			return health.Ago(t, e.Now()) // by the database's clock, which may be ahead
 		}
 		rows = append(rows, []any{
 			s.ID, s.Scope.Resource, cmdutil.OrDash(s.Scope.Namespace), s.Scope.Cluster, out.State, cmdutil.OrDash(s.RV), s.Objects,
