@@ -45,6 +45,8 @@ type DB struct {
 	hub  *hub
 	// publishing is how many calls of Publish hold their lease.
 	publishing atomic.Int32
+	// skewed is whether the clock of the database is far from this machine's.
+	skewed atomic.Bool
 }
 
 // IsPublishing reports whether a call of Publish holds its lease; others wait for it.

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -100,6 +101,7 @@ func TestFindings(t *testing.T) {
 		"no way back in time after a rewind":             testBackAfterRewind,
 		"no way back in time behind a publisher":         testOnlyLags,
 		"what was known too long ago":                    testLateClaims,
+		"a clock that was behind":                        testClockWasBehind,
 		"no way back in time while a list begins":        testBackInPlace,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
@@ -282,6 +284,7 @@ func TestSQLFindings(t *testing.T) {
 		"views that are older than the roles":       testViews,
 		"a view that is read":                       testReadView,
 		"a resource in another version":             testSuperseded,
+		"a clock that jumps":                        testClockJumps,
 		"a feed that is made anew":                  testMadeAnew,
 		"a projector that is younger than the feed": testAsOf,
 		"changes while objects are compared":        testComparedChanges,
@@ -2050,6 +2053,72 @@ func testSuperseded(sc *scene) {
 	sc.exec("UPDATE informctl.lease SET expires = '-infinity'")
 	if diff := cmp.Diff([]string{"a", "b"}, names()); diff != "" {
 		sc.Errorf("none is published for a moment (-want +got):\n%s", diff)
+	}
+}
+
+// testClockJumps has a database whose clock is 40 days ahead for a while, as after a
+// failover: nothing that was written a moment ago is deleted as old.
+func testClockJumps(sc *scene) {
+	p := sc.projector()
+	sc.list(10)
+	sc.project(p)
+	for rv := int64(11); rv <= 20; rv++ {
+		sc.push(cache.Added, object(fmt.Sprint("n", rv), rv))
+	}
+	sc.project(p)
+	publisher := &publisher{opts: PublishOptions{KeepAge: time.Hour, KeepBytes: 1 << 40}, sinks: map[int64]*sink{}, known: map[int64]hearsay{}}
+	publisher.add(sc.w.id, sc.s)
+	left := func(db *DB) [2]int {
+		p.db, publisher.db = db, db
+		p.clean(sc.Context())
+		publisher.trim(sc.Context())
+		return [2]int{one[int](sc, "SELECT count(*) FROM kube.history"), one[int](sc, "SELECT count(*) FROM informctl.change")}
+	}
+	all := left(sc.db)
+	cfg, err := parse(sc.dsn, sc.db.opts)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	schema := pgx.Identifier{pgtest.Schema()}.Sanitize()
+	sc.exec("CREATE SCHEMA " + schema)
+	sc.exec("CREATE FUNCTION " + schema + `.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+		AS $$SELECT pg_catalog.clock_timestamp() + interval '40 days'$$`)
+	cfg.ConnConfig.RuntimeParams["search_path"] = schema + ", pg_catalog"
+	pool, err := pgxpool.NewWithConfig(sc.Context(), cfg)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer pool.Close()
+	if got := left(&DB{pool: pool, opts: sc.db.opts}); got != all || all[0] < 10 || all[1] < 10 {
+		sc.Errorf("by a clock that is ahead %d states and %d rows are left, want %d", got[0], got[1], all)
+	}
+	sc.exec("UPDATE kube.history SET at = at - interval '31 days'")
+	sc.exec("UPDATE informctl.change SET at = at - interval '2 hours'")
+	if got := left(sc.db); got != [2]int{0, 1} {
+		sc.Errorf("of what is old %d states and %d rows are left, want none and the last mark", got[0], got[1])
+	}
+}
+
+// testClockWasBehind has marks that were written while the clock of the database was
+// behind: what was written a moment before them stays.
+func testClockWasBehind(sc *scene) {
+	sc.list(10)
+	for rv := int64(11); rv <= 20; rv++ {
+		sc.push(cache.Added, object(fmt.Sprint("n", rv), rv))
+	}
+	p := &publisher{db: sc.db, opts: PublishOptions{KeepAge: time.Hour, KeepBytes: 1 << 40}, sinks: map[int64]*sink{}, known: map[int64]hearsay{}}
+	p.add(sc.w.id, sc.s)
+	all := one[int](sc, "SELECT count(*) FROM informctl.change")
+	sc.exec("UPDATE informctl.change SET at = at - interval '2 days' WHERE rv BETWEEN 15 AND 17")
+	sc.exec("UPDATE informctl.change SET at = at + interval '2 days' WHERE rv = 13")
+	p.trim(sc.Context())
+	if n := one[int](sc, "SELECT count(*) FROM informctl.change"); n != all {
+		sc.Errorf("%d rows are left, want all %d", n, all)
+	}
+	sc.exec("UPDATE informctl.change SET at = at - interval '2 hours' WHERE rv <> 13 AND rv <> 20")
+	p.trim(sc.Context())
+	if n := one[int](sc, "SELECT count(*) FROM informctl.change"); n != 3 {
+		sc.Errorf("%d rows are left, want the last commit and the mark before it", n)
 	}
 }
 

@@ -517,7 +517,10 @@ const superseded = `(NOT EXISTS (SELECT FROM informctl.lease le WHERE le.grp = s
 // clean deletes history that is older than Keep, and what is left of scopes that were
 // dropped or superseded.
 func (p *projector) clean(ctx context.Context) {
-	_, err := p.db.pool.Exec(ctx, "DELETE FROM kube.history WHERE at < clock_timestamp() - $1 * interval '1 second'", int64(p.opts.Keep.Seconds()))
+	known, err := p.db.knowsAges(ctx)
+	if err == nil && known {
+		_, err = p.db.pool.Exec(ctx, "DELETE FROM kube.history WHERE at < clock_timestamp() - $1 * interval '1 second'", int64(p.opts.Keep.Seconds()))
+	}
 	if err == nil {
 		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.object k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope AND NOT "+superseded+")"))
 	}
