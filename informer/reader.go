@@ -95,7 +95,9 @@ func (r reader) IsQuiet() bool {
 		return false
 	}
 	s := pipeline.Reflector().Status()
-	return s.LastBookmark.IsZero() && s.LastError == "" && !s.LastEvent.After(r.Checkpoint().Time) && time.Since(s.LastAnswer) <= quietFor
+	// A monotonic clock stands still while the machine sleeps.
+	age := time.Now().Round(0).Sub(s.LastAnswer)
+	return s.LastBookmark.IsZero() && s.LastError == "" && !s.LastEvent.After(r.Checkpoint().Time) && age <= quietFor
 }
 
 func (r reader) Checkpoint() store.Checkpoint { return r.present().Checkpoint() }

@@ -134,8 +134,8 @@ const staleAfter = 150 * time.Second
 // warnings returns what a user has to know of the answer.
 func (s *served) warnings(now time.Time) []string {
 	var out []string
-	// A monotonic clock stands still while the machine sleeps. A time to come is that of a
-	// clock that was ahead: nobody knows how old that content is.
+	// A monotonic clock stands still while the machine sleeps. A time to come is that of
+	// a clock that was ahead: nobody knows how old that content is.
 	isStale := func(t time.Time) bool { return now.Round(0).Sub(t).Abs() > staleAfter }
 	switch c := s.Reader.Checkpoint(); {
 	case !s.Live || c.Time.IsZero():

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Slept returns when a machine fell asleep that has just woken up, as time.Now returned it
-// then: its wall clock has gone on for d, and its monotonic clock has stood still.
+// Slept returns what time.Now returned when a machine fell asleep that has just woken up:
+// its wall clock has gone on for d, and its monotonic clock has stood still.
 func Slept(d time.Duration) time.Time {
 	t := time.Now().Add(-d)
 	// A Time with a monotonic clock has that second, in nanoseconds.
