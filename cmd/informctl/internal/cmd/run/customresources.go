@@ -306,7 +306,7 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	case !i.Complete:
 		return false, nil
 	case source.IsGone(i):
-		return i.Log.Entries > 0 && (age == 0 || fs.o.env.Now().Sub(i.Checkpoint.Time) <= age), nil
+		return i.Log.Entries > 0 && (age == 0 || !fs.isOld(i, age)), nil
 	}
 	s, err := fs.db.Open(i.Scope, store.Options{TransformVersion: i.TransformVersion, History: history})
 	if err != nil {
@@ -319,6 +319,25 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	fs.logger.Info("Deleted in the file, the server no longer serves it", "resource", i.Scope.String(),
 		"version", i.Scope.Kind.Version, "objects", i.Objects, "logStaysFor", age)
 	return true, nil
+}
+
+// isOld reports whether a log that is left is older than age. A process that goes on waits
+// until the clock has said so for as long: it may be wrong for a moment, and so may it have
+// been when the objects were deleted.
+func (fs *followers) isOld(i store.Info, age time.Duration) bool {
+	ago := fs.o.env.Now().Sub(i.Checkpoint.Time)
+	if fs.o.once {
+		return ago > age
+	}
+	if ago.Abs() <= age {
+		delete(fs.old, i.ID)
+		return false
+	}
+	since, isKnown := fs.old[i.ID]
+	if !isKnown {
+		fs.old[i.ID] = time.Now()
+	}
+	return isKnown && time.Since(since) > age
 }
 
 // definitions returns the follower of the definitions of custom resources, nil if there

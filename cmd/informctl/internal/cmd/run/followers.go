@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,8 @@ type followers struct {
 	scraped http.Handler  // of the followers' metrics
 	slots   chan struct{} // one element per first list; nil: no bound
 	running sync.WaitGroup
+	// old has since when the clock says that a log that is left is too old, by its ID.
+	old map[string]time.Time
 
 	mu      sync.Mutex // protects the fields below, and writes of cluster.everything
 	all     []*follower
@@ -44,7 +47,10 @@ type followers struct {
 
 // newFollowers returns followers of the collections, which do not run yet.
 func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (*followers, error) {
-	fs := &followers{o: o, db: db, cluster: c, missing: c.missing, logger: logger, outages: &outages{logger: logger, server: c.Config.Host}}
+	fs := &followers{
+		o: o, db: db, old: map[string]time.Time{}, cluster: c, missing: c.missing, logger: logger,
+		outages: &outages{logger: logger, server: c.Config.Host},
+	}
 	fs.scraped = metricsHandler(fs)
 	if o.All {
 		fs.slots = make(chan struct{}, maxFirstLists)

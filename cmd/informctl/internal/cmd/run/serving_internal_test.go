@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/bolttest"
@@ -234,5 +235,41 @@ func TestClusterOfClockAhead(t *testing.T) {
 		if got := (&options{follows: true}).lastCluster(t.Context(), openFileAt(t, path)); got != "last" {
 			t.Errorf("the cluster %q is served, want the last one", got)
 		}
+	})
+}
+
+// TestLogOfGoneOverClockStep checks that a clock that is ahead for a moment drops no log of
+// a resource that the server no longer serves, nor one that was left while it was ahead.
+func TestLogOfGoneOverClockStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		step := time.Duration(0)
+		o := &options{env: cmdutil.Env{Now: func() time.Time { return time.Now().Add(step) }}}
+		fs := &followers{o: o, old: map[string]time.Time{}}
+		left := store.Info{Scope: widgetsOf("c"), Complete: true, Log: store.LogInfo{Entries: 1}}
+		left.Checkpoint = store.Checkpoint{Reason: source.ReasonGone, Time: time.Now()}
+		isKept := func(want bool) {
+			t.Helper()
+			if kept, err := fs.keepLog(t.Context(), left); kept != want || err != nil {
+				t.Errorf("kept: %v, %v, want %v", kept, err, want)
+			}
+		}
+		_, age := o.history.ofScope(left.Scope, false).Bounds()
+		isKept(true)
+		for range 3 {
+			step = 2 * age
+			isKept(true)
+			<-time.After(age / 4)
+			step = 0
+			isKept(true)
+		}
+		<-time.After(age / 2)
+		isKept(true) // an age has ended just now
+		<-time.After(age + time.Second)
+		isKept(false)
+		left.Checkpoint.Time = time.Now().Add(1000 * age)
+		fs.old = map[string]time.Time{}
+		isKept(true)
+		<-time.After(age + time.Second)
+		isKept(false)
 	})
 }
