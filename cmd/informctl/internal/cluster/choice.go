@@ -24,7 +24,7 @@ type Choice struct {
 // Add adds the flags. all describes --all.
 func (c *Choice) Add(cmd *cobra.Command, all string) {
 	cmd.Flags().BoolVar(&c.All, "all", false, all)
-	cmd.Flags().StringArrayVar(&c.excludeTexts, "exclude", nil, "`RESOURCE` that --all leaves out; repeatable, or separated by commas.")
+	cmd.Flags().StringArrayVar(&c.excludeTexts, "exclude", nil, "A `RESOURCE` that --all leaves out; repeatable, or separated by commas.")
 }
 
 // Parse takes the arguments, which are resources, and those of --exclude.

@@ -98,7 +98,7 @@ func TestMarksOfAPart(t *testing.T) {
 // clock was ahead has the time of what is before it.
 func TestPartOfClockAhead(t *testing.T) {
 	inLog(t, 4, false, func(r *Reader) {
-		for _, number := range []uint64{r.Log.Last - 3, r.Log.Last - 1} { // the last blocks
+		for _, number := range []uint64{r.Log.Last - 3, r.Log.Last - 1} {
 			block, err := record.DecodeBlock(number, r.bucket().Get(Key(number)))
 			if err != nil {
 				t.Fatal(err)

@@ -321,9 +321,9 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	return true, nil
 }
 
-// isOld reports whether a log that is left is older than age. A process that goes on waits
-// until the clock has said so for as long: it may be wrong for a moment, and so may it have
-// been when the objects were deleted.
+// isOld reports whether a log that is left is older than age. A process that goes on
+// waits until the clock has said so for as long: it may be wrong for a moment, or it was
+// when the objects were deleted.
 func (fs *followers) isOld(i store.Info, age time.Duration) bool {
 	ago := fs.o.env.Now().Sub(i.Checkpoint.Time)
 	if fs.o.once {

@@ -32,10 +32,8 @@ type published struct {
 	held map[string]string // resource versions that the file had at the start, by scope
 }
 
-const waiting = "Waiting for what is published in PostgreSQL"
-
-// connectPublished is connect for a database. Of the resources that are named it waits
-// for one, with --once for all.
+// connectPublished is connect for a database. It waits until one of the named resources
+// is published. With --once all have to be, and it waits for none.
 func connectPublished(ctx context.Context, o *options, p *published) (*connection, error) {
 	c := &connection{Server: &cluster.Server{Config: &rest.Config{Host: "PostgreSQL"}}, published: p}
 	mine, err := cmdutil.Persist(ctx, func() time.Duration { return time.Second }, func() ([]postgres.ScopeStatus, error) {
@@ -46,12 +44,12 @@ func connectPublished(ctx context.Context, o *options, p *published) (*connectio
 		found, err := o.wanted(all)
 		var missing *notPublishedError
 		if errors.As(err, &missing) && len(found) > 0 && !o.once {
-			klog.FromContext(ctx).Info(waiting, "because", cmdutil.OneLine(err))
+			klog.FromContext(ctx).Info("Waiting for what is published in PostgreSQL", "because", cmdutil.OneLine(err))
 			c.missing, err = missing.names, nil
 		}
 		return found, err
 	}, func(err error) bool { return !o.once && !errors.Is(err, errSeveralClusters) }, func(err error) {
-		klog.FromContext(ctx).Info(waiting, "because", cmdutil.OneLine(err))
+		klog.FromContext(ctx).Info("Waiting for what is published in PostgreSQL", "because", cmdutil.OneLine(err))
 	})
 	if err != nil {
 		return nil, err
@@ -260,8 +258,9 @@ func (fs *followers) followOnly(ctx context.Context, before, now []store.Scope) 
 	}
 }
 
-// addPublished starts a follower of a scope that was published.
-func (fs *followers) addPublished(ctx context.Context, scope store.Scope) {
+// addPublished starts a follower of a scope that was published, and reports whether it
+// could.
+func (fs *followers) addPublished(ctx context.Context, scope store.Scope) bool {
 	collection, err := fs.cluster.published.collection(scope)
 	if err == nil {
 		err = fs.add(ctx, collection)
@@ -269,6 +268,7 @@ func (fs *followers) addPublished(ctx context.Context, scope store.Scope) {
 	if err != nil {
 		cmdutil.Warnings(fs.logger).Info("Not followed", "resource", scope.Resource, "because", cmdutil.OneLine(err))
 	}
+	return err == nil
 }
 
 // followMissing starts followers of the named resources that were not published at the
@@ -292,16 +292,18 @@ func (fs *followers) followMissing(ctx context.Context) {
 			continue // nothing is published any more
 		}
 		followed := fs.list()
+		var left []string
 		for _, s := range found {
-			if !slices.ContainsFunc(followed, func(f *follower) bool { return f.Scope.Resource == s.Scope.Resource }) {
-				fs.addPublished(ctx, s.Scope)
+			isFollowed := slices.ContainsFunc(followed, func(f *follower) bool { return f.Scope.Resource == s.Scope.Resource })
+			if !isFollowed && !fs.addPublished(ctx, s.Scope) {
+				left = append(left, s.Scope.Resource)
 			}
 		}
-		fs.mu.Lock()
-		fs.missing = nil
 		if missing != nil {
-			fs.missing = missing.names
+			left = append(left, missing.names...)
 		}
+		fs.mu.Lock()
+		fs.missing = left
 		fs.mu.Unlock()
 	}
 }

@@ -284,7 +284,7 @@ func (o *options) checkFile() error {
 	if err := source.RefuseSpecial(path); err != nil {
 		return err
 	}
-	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+	if info, err := os.Lstat(path); o.serves || err != nil || !info.Mode().IsRegular() {
 		return nil //nolint:nilerr // open makes the file, or does without one
 	}
 	db, err := bolt.OpenReadOnly(path, bolt.Options{Logger: logr.Discard()})

@@ -238,8 +238,9 @@ func TestClusterOfClockAhead(t *testing.T) {
 	})
 }
 
-// TestLogOfGoneOverClockStep checks that a clock that is ahead for a moment drops no log of
-// a resource that the server no longer serves, nor one that was left while it was ahead.
+// TestLogOfGoneOverClockStep checks that a clock that is ahead for a moment drops no log
+// of a resource that the server no longer serves, nor one that was left while it was
+// ahead.
 func TestLogOfGoneOverClockStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step := time.Duration(0)
