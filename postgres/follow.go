@@ -310,6 +310,9 @@ type lag struct {
 	// last was the last row rewoundAfter later, or is one that a failover has put in its
 	// place or before; zero until then. Rows after it were written after since.
 	last anchor
+	// unanswered is when the API server first did not answer a question for what it has;
+	// zero if it was not asked.
+	unanswered time.Time
 }
 
 // checkHeld refuses requests while the database is behind what the informer has. A
@@ -375,7 +378,12 @@ func (l *ListerWatcher) isRewound(ctx context.Context, held int64) bool {
 	switch {
 	case l.lag.since.IsZero() || l.high > held: // something has changed meanwhile
 		return false
-	case err != nil && time.Since(l.lag.since) < unansweredAfter:
+	case err != nil && isOver(ctx):
+		return false
+	case err != nil && l.lag.unanswered.IsZero():
+		l.lag.unanswered = time.Now()
+		return false
+	case err != nil && time.Since(l.lag.unanswered) < unansweredAfter:
 		return false
 	case err == nil && now >= held:
 		l.lag = lag{} // it is asked again when the database was behind for as long again

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
 
@@ -76,7 +77,7 @@ func (w *writer) takeOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.failed, w.rewound = problem != "", isRewind(problem)
+	w.failed, w.rewound = problem != "", problem == reflector.Rewound
 	return w.readEnd(ctx)
 }
 
