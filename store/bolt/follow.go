@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -190,11 +191,20 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 			return nil
 		}
 		state.Begins = changelog.Begin(sn.Scope)
+		now := time.Now()
 		err := reader.EachHead(max(l.Full, l.Begin), func(b *record.Block) bool {
 			if b.Mark == nil || b.Mark.Number < max(l.Full, l.Begin) || b.Mark.Number > l.Last {
 				return b.Last() < l.Last
 			}
-			state.Oldest = reader.Mark(b.Mark).Place
+			if state.Oldest.IsZero() {
+				state.Oldest = reader.Mark(b.Mark).Place
+			}
+			at := time.Unix(0, b.Mark.Time)
+			if at.After(now) { // the clock was ahead: it has the time of the next that was not
+				state.Oldest.Time = now
+				return b.Last() < l.Last
+			}
+			state.Oldest.Time = at
 			return false
 		})
 		if errors.Is(changelog.Cut(err), store.ErrTrimmed) {

@@ -852,6 +852,11 @@ func wantClockSteps(l *logScope, places []store.Place, name string) {
 	if begins := l.history().Begins; begins.IsZero() || begins.After(time.Now()) {
 		l.Errorf("the log begins at %s", begins)
 	}
+	if oldest := l.history().Oldest; oldest.IsZero() || oldest.Time.After(time.Now()) {
+		l.Errorf("the log can be followed from %s", oldest.Time)
+	} else if _, err := stateAt(l.s, oldest); err != nil {
+		l.Errorf("the state at its beginning: %v", err)
+	}
 	if name == "behind" {
 		// What the second process wrote is later than that of the first one.
 		changes, last := 0, l.history().Last
