@@ -78,7 +78,7 @@ func TestAgeOverSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Status{Time: time.Now()}
-	s.setStore(asOf{held, clocktest.Slept(time.Hour)})
+	s.setStore(asOf{held, clocktest.Stepped(time.Hour)})
 	if age := s.Checkpoint.AgeSeconds; age < 3590 {
 		t.Errorf("the age is %v seconds, want an hour", age)
 	}

@@ -111,7 +111,7 @@ func TestFindings(t *testing.T) {
 // TestSilentOverSleep checks that a publisher whose machine has slept does not answer for
 // the time of that.
 func TestSilentOverSleep(t *testing.T) {
-	p := &publisher{known: map[int64]hearsay{1: {last: clocktest.Slept(time.Hour)}, 2: {last: time.Now()}}}
+	p := &publisher{known: map[int64]hearsay{1: {last: clocktest.Stepped(time.Hour)}, 2: {last: time.Now()}}}
 	if got := p.silent(); !slices.Equal(got, []int64{1}) {
 		t.Errorf("%v are silent, want the first one", got)
 	}

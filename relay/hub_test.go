@@ -911,7 +911,7 @@ func TestStaleByWrongClock(t *testing.T) {
 		want int
 	}{
 		"just now":        {now.Add(-time.Second), 0},
-		"slept":           {clocktest.Slept(12 * time.Hour), 1},
+		"slept":           {clocktest.Stepped(12 * time.Hour), 1},
 		"the clock ahead": {now.Add(24 * time.Hour).Round(0), 1},
 	} {
 		t.Run(name, func(t *testing.T) {

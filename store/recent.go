@@ -67,7 +67,7 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	moves := r.rv != was
 	now, since := time.Now(), time.Time{}
 	if b.CatchUp || r.compared {
-		if since = r.asOf; since.After(now) { // the clock was set back since
+		if since = r.asOf.Round(0); since.After(now) { // the clock was set back since
 			since = now
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/informctl/informctl/internal/clocktest"
 	"github.com/informctl/informctl/store"
 )
 
@@ -93,5 +94,38 @@ func TestRecentAhead(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestClockSetBack checks that nothing is said to be as of a time to come after the clock
+// was set back under a process: neither a checkpoint nor what a list has found.
+func TestClockSetBack(t *testing.T) {
+	before := clocktest.Stepped(-time.Hour)
+	c := store.Batch{Reason: "expired"}.Checkpoint(store.Checkpoint{RV: "10", Time: before})
+	if c.Time.Round(0).After(time.Now()) {
+		t.Errorf("the checkpoint is of %s", c.Time)
+	}
+	var r store.Recent
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range r.Follow(ctx, store.Place{}, nil) { // it notes changes then
+	}
+	r.Note(store.Batch{RV: "10", Time: before}, []store.Event{{Key: "a/one", RV: "10"}}, "10")
+	place := r.State().Last
+	r.ListBegun()
+	r.Note(store.Batch{RV: "11"}, []store.Event{{Key: "a/one", RV: "11"}}, "11")
+	for e, err := range r.Follow(t.Context(), place, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Since.Round(0).After(e.Time) {
+			t.Errorf("an event of %s was made since %s", e.Time, e.Since)
+		}
+		if e.Mark == nil && e.Since.IsZero() {
+			t.Error("an event of a list does not say since when")
+		}
+		if e.Mark != nil {
+			break
+		}
 	}
 }

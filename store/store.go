@@ -170,7 +170,7 @@ func (b Batch) Checkpoint(was Checkpoint) Checkpoint {
 		return c
 	}
 	c.Time = time.Now()
-	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time) // else a clock went back
+	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time.Round(0)) // else a clock went back
 	if c.RV == "" && wasSet {
 		c.Time = was.Time
 	}
