@@ -109,9 +109,14 @@ func certificate(token string, earlier []byte) (tls.Certificate, error) {
 			return tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}, nil
 		}
 	}
+	// It is valid by each clock, which may be set while this process runs.
+	until := time.Now().Add(certificate10)
+	if century := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC); until.Before(century) {
+		until = century
+	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: certificateOf},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certificate10),
+		NotBefore: time.Unix(0, 0), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IsCA: true, BasicConstraintsValid: true,
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
