@@ -58,16 +58,29 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// lastToday returns the last time with the clock of at that is not after now, of those
-// within an hour: when summer time ends, a clock shows the same hour twice.
+// lastToday returns the last time with the clock of at that is not after now.
 func lastToday(at, now time.Time) (last time.Time, ok bool) {
-	for _, shift := range []time.Duration{-time.Hour, 0, time.Hour} {
-		shifted := at.Add(shift)
-		if shifted.Format(time.DateTime) == at.Format(time.DateTime) && !shifted.After(now) {
-			last, ok = shifted, true
+	for _, t := range alike(at) {
+		if !t.After(now) {
+			last, ok = t, true
 		}
 	}
 	return last, ok
+}
+
+// IsShownTwice reports whether a clock shows the date and the time of t in its zone twice,
+// as when summer time ends. RFC 3339 tells which of the two it is.
+func IsShownTwice(t time.Time) bool { return len(alike(t)) > 1 }
+
+// alike returns the times at which a clock shows what it shows at t, in order: when summer
+// time ends, it is set back by an hour, and on Lord Howe Island by half of one.
+func alike(t time.Time) (times []time.Time) {
+	for _, shift := range []time.Duration{-time.Hour, -time.Hour / 2, 0, time.Hour / 2, time.Hour} {
+		if shifted := t.Add(shift); shifted.Format(time.DateTime) == t.Format(time.DateTime) {
+			times = append(times, shifted)
+		}
+	}
+	return times
 }
 
 // ParseSince parses a duration before now, as ParseDuration does; it must be positive.

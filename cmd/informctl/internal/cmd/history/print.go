@@ -181,10 +181,14 @@ func within(fields []objectdiff.ChangedField) string {
 var elements = regexp.MustCompile(`\[.*`)
 
 // when returns the time of a change, or of the first and the last of several, in the zone
-// of the reader, with the day if it is not today.
+// of the reader, with the day if it is not today, and with the zone where a clock shows it
+// twice.
 func (c loggedChange) when(now time.Time) string {
 	text := func(t time.Time) string {
 		t = t.Local()
+		if cmdutil.IsShownTwice(t) {
+			return t.Format(time.RFC3339)
+		}
 		if now.Local().Format(time.DateOnly) == t.Format(time.DateOnly) {
 			return t.Format(time.TimeOnly)
 		}
