@@ -170,7 +170,8 @@ func (b Batch) Checkpoint(was Checkpoint) Checkpoint {
 		return c
 	}
 	c.Time = time.Now()
-	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time.Round(0)) // else a clock went back
+	// Otherwise the clock was set back.
+	wasSet := !was.Time.IsZero() && was.Time.Before(c.Time.Round(0))
 	if c.RV == "" && wasSet {
 		c.Time = was.Time
 	}

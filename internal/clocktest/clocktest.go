@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Stepped returns what time.Now returned before the wall clock has just gone on for d
-// without the monotonic one, as while a machine sleeps; with a negative d it was set back.
+// Stepped returns what time.Now returned before the wall clock went on for d without the
+// monotonic one, as while a machine sleeps. With a negative d it was set back.
 func Stepped(d time.Duration) time.Time {
 	t := time.Now().Add(-d)
 	// A Time with a monotonic clock has that second, in nanoseconds.

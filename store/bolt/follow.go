@@ -200,7 +200,8 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 				state.Oldest = reader.Mark(b.Mark).Place
 			}
 			at := time.Unix(0, b.Mark.Time)
-			if at.After(now) { // the clock was ahead: it has the time of the next that was not
+			// Of a clock that was ahead, the time is that of the next block.
+			if at.After(now) {
 				state.Oldest.Time = now
 				return b.Last() < l.Last
 			}

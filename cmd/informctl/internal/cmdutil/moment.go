@@ -68,12 +68,12 @@ func lastToday(at, now time.Time) (last time.Time, ok bool) {
 	return last, ok
 }
 
-// IsShownTwice reports whether a clock shows the date and the time of t in its zone twice,
-// as when summer time ends. RFC 3339 tells which of the two it is.
+// IsShownTwice reports whether a clock shows the date and the time of t in its zone
+// twice, as when summer time ends. RFC 3339 tells which of the two it is.
 func IsShownTwice(t time.Time) bool { return len(alike(t)) > 1 }
 
-// alike returns the times at which a clock shows what it shows at t, in order: when summer
-// time ends, it is set back by an hour, and on Lord Howe Island by half of one.
+// alike returns the times at which a clock shows what it shows at t, in order: when
+// summer time ends, it is set back by an hour, and on Lord Howe Island by half of one.
 func alike(t time.Time) (times []time.Time) {
 	for _, shift := range []time.Duration{-time.Hour, -time.Hour / 2, 0, time.Hour / 2, time.Hour} {
 		if shifted := t.Add(shift); shifted.Format(time.DateTime) == t.Format(time.DateTime) {

@@ -219,8 +219,8 @@ func TestExpiredOfOrdered(t *testing.T) {
 	})
 }
 
-// TestAgesAfterClockStep checks that a step of the clock ahead under a process, as by NTP or
-// while the machine sleeps, counts for the ages of a log one age later.
+// TestAgesAfterClockStep checks that a step of the clock ahead under a process, as by NTP
+// or while the machine sleeps, counts for the ages of a log one age later.
 func TestAgesAfterClockStep(t *testing.T) {
 	const age = time.Hour
 	now := time.Now().UnixNano()

@@ -181,8 +181,8 @@ func within(fields []objectdiff.ChangedField) string {
 var elements = regexp.MustCompile(`\[.*`)
 
 // when returns the time of a change, or of the first and the last of several, in the zone
-// of the reader, with the day if it is not today, and with the zone where a clock shows it
-// twice.
+// of the reader, with the day if it is not today, and with the zone where a clock shows
+// it twice.
 func (c loggedChange) when(now time.Time) string {
 	text := func(t time.Time) string {
 		t = t.Local()

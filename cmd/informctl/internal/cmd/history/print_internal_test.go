@@ -38,8 +38,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestWhenTwice checks that a time that a clock has shown twice, as when summer time ends,
-// is printed so that it means one of the two.
+// TestWhenTwice checks that a time that a clock has shown twice, as when summer time
+// ends, is printed so that it means one of the two.
 func TestWhenTwice(t *testing.T) {
 	local := time.Local
 	defer func() { time.Local = local }()
