@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/serving"
@@ -98,10 +99,12 @@ func (f *FileFlags) ofContext() (string, error) {
 }
 
 // IsOfItself reports whether the context is one of a process that serves the file itself,
-// and no flag names another server.
+// and no flag names another server or cluster.
 func (f *FileFlags) IsOfItself() bool {
-	if f.Kube.APIServer != nil && *f.Kube.APIServer != "" {
-		return false
+	for _, other := range []*string{f.Kube.APIServer, f.Kube.ClusterName} {
+		if ptr.Deref(other, "") != "" {
+			return false
+		}
 	}
 	served := FileFlags{Kube: f.Kube}
 	path, err := served.ofContext()

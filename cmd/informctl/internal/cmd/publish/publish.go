@@ -139,7 +139,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	defer end()
 	db, err := o.postgres.Await(ctx, cmd)
 	if err != nil {
-		return unlessInterrupted(ctx, err)
+		return unlessEnded(ctx, err)
 	}
 	defer func() { _ = db.Close() }()
 	of.db.Store(db)
@@ -154,7 +154,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	for ctx.Err() == nil {
 		collections, err := o.await(ctx, config)
 		if err != nil {
-			return unlessInterrupted(ctx, err)
+			return unlessEnded(ctx, err)
 		}
 		var scopes []store.Scope
 		for _, c := range collections {
@@ -168,9 +168,9 @@ func (o *options) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// unlessInterrupted returns nil once ctx has ended, which is how publish ends, and else
+// unlessEnded returns nil once ctx has ended, which is how publish ends, and else
 // err.
-func unlessInterrupted(ctx context.Context, err error) error {
+func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
