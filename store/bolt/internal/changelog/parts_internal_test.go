@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	bbolt "go.etcd.io/bbolt"
 
-	"github.com/informctl/informctl/internal/clocktest"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -217,26 +216,4 @@ func TestExpiredOfOrdered(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestAgesAfterClockStep checks that a step of the clock ahead under a process, as by NTP
-// or while the machine sleeps, counts for the ages of a log one age later.
-func TestAgesAfterClockStep(t *testing.T) {
-	const age = time.Hour
-	now := time.Now().UnixNano()
-	s := &State{}
-	s.Log.Mark.Time = time.Now().AddDate(0, 0, -30).UnixNano()
-	s.Taken = Takeover{at: clocktest.Stepped(30 * 24 * time.Hour), newest: s.Log.Mark.Time}
-	taken := s.Captured().Taken
-	if got := taken.Now(now, age); got > s.Log.Mark.Time {
-		t.Errorf("at once it is %s", time.Unix(0, got))
-	}
-	s.Log.Mark.Time = now
-	if taken := s.Captured().Taken; taken.Now(now, age) == now {
-		t.Error("the second commit has another beginning")
-	}
-	taken.at = taken.at.Add(-2 * age)
-	if got := taken.Now(now, age); got != now {
-		t.Errorf("two ages later it is %s", time.Unix(0, got))
-	}
 }

@@ -71,7 +71,7 @@ type Moment struct {
 }
 
 // Takeover says when the log of an earlier process was taken over, and the time of its
-// newest mark, Unix nanoseconds. A step of the clock ahead takes the log over anew.
+// newest mark, Unix nanoseconds.
 type Takeover struct {
 	at     time.Time // with the monotonic clock
 	newest int64
@@ -80,7 +80,7 @@ type Takeover struct {
 // Now returns the time at which the entries of a log have their ages: that of its newest
 // mark. The time between two processes does not count until one age after the log was
 // taken over, since whoever was near its end before has to find its place. Neither does a
-// step of the clock ahead, as by NTP or while the machine sleeps.
+// step of the clock ahead.
 func (t Takeover) Now(newest int64, age time.Duration) int64 {
 	elapsed := time.Since(t.at)
 	newest = min(newest, t.at.UnixNano()+int64(elapsed))
@@ -239,9 +239,6 @@ func (c Capture) Attempt() Attempt { return Attempt{c.Random, c.Order} }
 
 // Captured returns what the next commit has to know.
 func (s *State) Captured() Capture {
-	if ahead := time.Now().Round(0).Sub(s.Taken.at) - time.Since(s.Taken.at); ahead > time.Minute {
-		s.Taken = Takeover{at: time.Now(), newest: s.Log.Mark.Time}
-	}
 	return Capture{Attempts: s.Attempts, Marked: s.marked, Held: s.held, Order: s.order, Random: rand.Uint64(), Moment: s.Moment}
 }
 
