@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -68,7 +67,7 @@ func (d *demo) showKubectl(ctx context.Context, head int, args ...string) error 
 	}
 	cmd := exec.CommandContext(ctx, d.kubectl, args...)
 	cmd.Dir = d.dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(d.dir, kubeconfig[0]), "HOME="+d.dir)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig[0], "HOME="+d.dir)
 	begin := time.Now()
 	out, err := cmd.Output()
 	if err != nil {

@@ -43,7 +43,6 @@ func (s *Sieve) Add(cmd *cobra.Command, text *SieveFlags) {
 	text.AddConditions(flags)
 	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
 	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
-	cmdutil.RefuseEmpty(flags, "sort-by", "it is no path of a field")
 	flags.BoolVar(&s.descend, "descending", false, "With --sort-by: the largest first, objects without the field last.")
 	flags.StringArrayVar(&text.groupBy, "group-by", nil, "Print how many objects have each value of this `field` or expression; repeatable: each combination.")
 	for _, verb := range verbs {

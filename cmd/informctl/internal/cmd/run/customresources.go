@@ -321,9 +321,12 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	return true, nil
 }
 
-// isOld reports whether a log that is left is older than age. A process that goes on
-// waits until the clock has said so for as long: it may be wrong for a moment, or it was
-// when the objects were deleted.
+// clockPatience is how long a process waits until it drops a log that its clock calls too
+// old: that may be wrong for a moment, or it was when the objects were deleted.
+const clockPatience = time.Hour
+
+// isOld reports whether a log that is left is older than age, as the clock has said for
+// clockPatience.
 func (fs *followers) isOld(i store.Info, age time.Duration) bool {
 	ago := fs.o.env.Now().Sub(i.Checkpoint.Time)
 	if fs.o.once {
@@ -337,7 +340,7 @@ func (fs *followers) isOld(i store.Info, age time.Duration) bool {
 	if !isKnown {
 		fs.old[i.ID] = time.Now()
 	}
-	return isKnown && time.Since(since) > age
+	return isKnown && time.Since(since) > min(age, clockPatience)
 }
 
 // definitions returns the follower of the definitions of custom resources, nil if there
