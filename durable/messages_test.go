@@ -334,16 +334,22 @@ func (h *hungLedger) SetLedger(ctx context.Context, name string, changes map[str
 	return h.DB.SetLedger(ctx, name, changes)
 }
 
+// hungLedger makes the ledger of the world one.
+func (w *world) hungLedger() *hungLedger {
+	var ledger hungLedger
+	w.ledger = func(db *bolt.DB) store.Backend {
+		ledger.DB = db
+		return &ledger
+	}
+	return &ledger
+}
+
 // TestCommitFirstOfHungLedger checks that a key waits for 30 seconds, and not for ever,
 // while another write of the ledger hangs.
 func TestCommitFirstOfHungLedger(t *testing.T) {
 	inBubble(t, func(w *world) {
-		var ledger hungLedger
+		ledger := w.hungLedger()
 		w.opts.CommitFirst = true
-		w.ledger = func(db *bolt.DB) store.Backend {
-			ledger.DB = db
-			return &ledger
-		}
 		l := w.start(1).begin()
 		l.queue.AddAfter(cache.ObjectName{Namespace: "default", Name: "later"}, 5*time.Second)
 		w.pass(2 * time.Second) // it is written
@@ -362,12 +368,8 @@ func TestCommitFirstOfHungLedger(t *testing.T) {
 // write of the ledger hangs.
 func TestHandlerOfHungLedger(t *testing.T) {
 	inBubble(t, func(w *world) {
-		var ledger hungLedger
+		ledger := w.hungLedger()
 		ledger.hangs.Store(true)
-		w.ledger = func(db *bolt.DB) store.Backend {
-			ledger.DB = db
-			return &ledger
-		}
 		w.put("a", "owner-a")
 		l := w.open()
 		l.addHandler(enqueue{l})

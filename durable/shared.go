@@ -320,9 +320,8 @@ func (c *Consumer) write(ctx context.Context, b []byte, mine term) error {
 // depose ends all writing: another process goes on with what is left.
 func (c *Consumer) depose(by term) {
 	// A write of the ledger that has begun ends before.
-	if c.writing.Acquire(context.Background(), 1) == nil {
-		defer c.writing.Release(1)
-	}
+	_ = c.writing.Acquire(context.Background(), 1) // it fails with its context only
+	defer c.writing.Release(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.phase = deposed

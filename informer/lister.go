@@ -95,12 +95,13 @@ func (l *Lister[T]) Get(namespace, name string) (T, error) {
 	if !ok {
 		return none, fmt.Errorf("get %s %q: it is a %T", l.resource(), key, item)
 	}
-	return l.handed(obj)[0], nil
+	l.inf.mutations.AddObject(obj)
+	return obj, nil
 }
 
 // handed returns objects for a caller, who must not change them: the mutation detector
 // watches them, as in client-go.
-func (l *Lister[T]) handed(objects ...T) []T {
+func (l *Lister[T]) handed(objects []T) []T {
 	for _, obj := range objects {
 		l.inf.mutations.AddObject(obj)
 	}
@@ -128,7 +129,7 @@ func (l *Lister[T]) byUnnamed(value string, selector labels.Selector) ([]T, erro
 		entries[i].Object = obj
 	}
 	out, err := store.DecodeAll[T](s, entries)
-	return l.handed(out...), err
+	return l.handed(out), err
 }
 
 // Page returns the next objects of a query, in key order and as of one moment, and the
@@ -157,7 +158,7 @@ func (l *Lister[T]) Page(q store.Query) (objects []T, next string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("list %s: %w", l.resource(), l.inf.content.noticed(err))
 	}
-	return l.handed(objects...), next, nil
+	return l.handed(objects), next, nil
 }
 
 // InNamespace returns a lister of one namespace. It needs no index.
@@ -216,7 +217,7 @@ func (l *Lister[T]) decoded(s store.Store, q store.Query) (objects []T, last str
 	if len(entries) > 0 {
 		last = entries[len(entries)-1].Key
 	}
-	return l.handed(objects...), last, nil
+	return l.handed(objects), last, nil
 }
 
 // listerChunk is the number of objects that All reads at a time.

@@ -19,21 +19,28 @@ func note(r *store.Recent, rv int) {
 	r.Note(store.Batch{RV: text}, []store.Event{{Key: "a/" + text, RV: text}}, text)
 }
 
+// followed returns a log that has been followed, so that it notes changes.
+func followed(t *testing.T) *store.Recent {
+	t.Helper()
+	var r store.Recent
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range r.Follow(ctx, store.Place{}, nil) {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("follow: %v", err)
+		}
+	}
+	return &r
+}
+
 // TestRecentDropsSeldom checks that a full log in memory, which is copied when events are
 // dropped, is not copied for each change.
 func TestRecentDropsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r store.Recent
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		for _, err := range r.Follow(ctx, store.Place{}, nil) { // it notes changes then
-			if err != nil && !errors.Is(err, context.Canceled) {
-				t.Errorf("follow: %v", err)
-			}
-		}
+		r := followed(t)
 		drops, before := 0, uint64(0)
 		for i := range 30_000 { // each is an entry and a mark
-			if note(&r, i+1); i%100 != 99 {
+			if note(r, i+1); i%100 != 99 {
 				continue
 			}
 			s := r.State()
@@ -105,14 +112,7 @@ func TestClockSetBack(t *testing.T) {
 	if c.Time.Round(0).After(time.Now()) {
 		t.Errorf("the checkpoint is of %s", c.Time)
 	}
-	var r store.Recent
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, err := range r.Follow(ctx, store.Place{}, nil) { // it notes changes then
-		if err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("follow: %v", err)
-		}
-	}
+	r := followed(t)
 	r.Note(store.Batch{RV: "10", Time: before}, []store.Event{{Key: "a/one", RV: "10"}}, "10")
 	place := r.State().Last
 	r.ListBegun()

@@ -291,10 +291,15 @@ func (o *options) checkFile() error {
 	switch {
 	case err == nil:
 		return db.Close()
-	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotOurs):
+	case isRefused(err):
 		return source.OpenError(path, err)
 	}
 	return nil // open says what is wrong with it
+}
+
+// isRefused reports whether run ends because of a file that it could not open.
+func isRefused(err error) bool {
+	return errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNotOurs)
 }
 
 // open opens the file. One that cannot be used is no error unless nothing would be left.
@@ -304,7 +309,7 @@ func (o *options) open(logger logr.Logger) (*bolt.DB, error) {
 	}
 	opts := bolt.Options{Logger: logger, Keys: o.database.Keys, History: o.history.each, HistoryBytes: o.history.all}
 	db, err := bolt.Open(o.database.Path, opts)
-	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNotOurs) {
+	if isRefused(err) {
 		return nil, source.OpenError(o.database.Path, err)
 	}
 	if err != nil {
