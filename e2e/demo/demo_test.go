@@ -72,7 +72,7 @@ func TestPostgres(t *testing.T) {
 	for _, want := range []string{
 		`(?m)^The other publisher takes over +[0-9.]+s `,
 		`(?m)^Warm: .* no list$`,
-		`(?m)^2 +pods .* published .* 310 `,
+		`(?m)^[12] +pods .* published .* 310 `,
 		`(?m)^deleted +20$`,
 		`(?m)with the server's .* equal$`,
 		`2 whole lists, one of each resource, and none after the kill\n$`,
