@@ -17,8 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// revision is the resource version of the server. Nothing changes.
-const revision = "1000000"
+// revision returns the resource version of the server. No object changes, but the resource
+// version goes on, as leases make that of a cluster do.
+func revision() string { return strconv.FormatInt(1_000_000+time.Since(started).Milliseconds(), 10) }
+
+var started = time.Now()
 
 // kindOf returns the kind with a number.
 func kindOf(i int) schema.GroupVersionKind {
@@ -66,7 +69,7 @@ func serve(kinds int) error {
 				return
 			}
 			list := map[string]any{"apiVersion": gvk.GroupVersion().String(), "kind": gvk.Kind + "List"}
-			m := map[string]any{"resourceVersion": revision}
+			m := map[string]any{"resourceVersion": revision()}
 			items := objects
 			if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && limit < len(items) {
 				m["remainingItemCount"], m["continue"] = len(items)-limit, "more"
@@ -97,9 +100,9 @@ func answer(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }
 
-// follow answers a watch: with the objects if they are asked for, with a bookmark of the
-// present resource version after a second if it began before that, as the API server
-// does, and with nothing else.
+// follow answers a watch: with the objects if they are asked for, else with a bookmark of
+// the present resource version after a second, about as the API server does before the
+// timeout of a short watch, and with nothing else.
 func follow(w http.ResponseWriter, r *http.Request, gvk schema.GroupVersionKind, objects []map[string]any) {
 	w.Header().Set("Content-Type", "application/json")
 	q, out := r.URL.Query(), json.NewEncoder(w)
@@ -107,24 +110,25 @@ func follow(w http.ResponseWriter, r *http.Request, gvk schema.GroupVersionKind,
 	mark := func(annotations map[string]string) {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(gvk)
-		u.SetResourceVersion(revision)
+		u.SetResourceVersion(revision())
 		u.SetAnnotations(annotations)
 		send(watch.Bookmark, u.Object)
 		_ = http.NewResponseController(w).Flush()
 	}
 	if q.Get("sendInitialEvents") == "true" {
-		for _, o := range objects {
-			send(watch.Added, o)
+		// No object has a label, and informers ask only for labels that must be there.
+		if q.Get("labelSelector") == "" {
+			for _, o := range objects {
+				send(watch.Added, o)
+			}
 		}
 		mark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	} else {
 		_ = http.NewResponseController(w).Flush()
-		if q.Get("resourceVersion") != revision {
-			select {
-			case <-time.After(time.Second):
-				mark(nil)
-			case <-r.Context().Done():
-			}
+		select {
+		case <-time.After(time.Second):
+			mark(nil)
+		case <-r.Context().Done():
 		}
 	}
 	<-r.Context().Done()
