@@ -108,13 +108,24 @@ func (w *world) sameAtOnce(t *testing.T, limit int, requests []request) {
 // differences; "" means not at all.
 func (w *world) diff(t *testing.T, r request) string {
 	t.Helper()
-	var server, relay answer
+	server, relay, err := w.ask(t, r)
+	if err != nil {
+		return err.Error()
+	}
+	return unknown(r, server, relay)
+}
+
+// ask sends a request to both at once.
+func (w *world) ask(t *testing.T, r request) (server, relay answer, err error) {
+	t.Helper()
 	var g errgroup.Group
 	g.Go(func() (err error) { server, err = w.server.ask(t.Context(), r); return err })
 	g.Go(func() (err error) { relay, err = w.relay.ask(t.Context(), r); return err })
-	if err := g.Wait(); err != nil {
-		return err.Error()
-	}
+	return server, relay, g.Wait()
+}
+
+// unknown returns how two answers differ that is not in the table of differences.
+func unknown(r request, server, relay answer) string {
 	found := diff(r, server, relay)
 	if found == "" {
 		return ""

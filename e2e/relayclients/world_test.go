@@ -120,12 +120,13 @@ func (w *world) startServer() {
 	}
 }
 
-// await polls until is returns true. what says at the end what it was last.
+// await polls until is returns true. what says at the end what it was last. What it waits
+// for may pause for a minute: informctl and client-go back off while a server is down.
 func (w *world) await(is func() bool, what func() string) {
 	w.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.NewTimer(40 * time.Second)
+	timeout := time.NewTimer(3 * time.Minute)
 	defer timeout.Stop()
 	for !is() {
 		select {
