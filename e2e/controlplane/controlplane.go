@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -197,12 +198,12 @@ func (c *ControlPlane) peerURL() string { return "http://" + address(c.ports.etc
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts asks the kernel for three ports. If another process takes one of them before
-// it is used, Start fails.
+// freePorts finds three ports. If another process takes one of them before it is used,
+// Start fails.
 func freePorts() (ports, error) {
 	var free [3]int
 	for k := range free {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := listen()
 		if err != nil {
 			return ports{}, fmt.Errorf("find a free port: %w", err)
 		}
@@ -211,4 +212,15 @@ func freePorts() (ports, error) {
 		free[k] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports{etcdClient: free[0], etcdPeer: free[1], apiserver: free[2]}, nil
+}
+
+// listen listens at a port that the kernel gives to nobody who asks for any port: those
+// begin at 32768 on Linux. So nobody is given it while its server is down.
+func listen() (l net.Listener, err error) {
+	for range 100 {
+		if l, err = net.Listen("tcp", address(20_000+rand.IntN(12_000))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, err
 }

@@ -6,6 +6,7 @@ package pgtest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -237,11 +238,16 @@ func major(path string) int {
 	return n
 }
 
+// freePort returns a port that the kernel gives to nobody who asks for any port: those
+// begin at 32768 on Linux. So nobody is given it while the server is down.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
-	if err != nil {
-		return 0, err
+	var err error
+	for range 100 {
+		port := 20_000 + rand.IntN(12_000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil { //nolint:noctx // at once
+			return port, l.Close()
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // of a TCP listener
+	return 0, err
 }
