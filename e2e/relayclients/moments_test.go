@@ -142,7 +142,7 @@ func testMoments(w *world) {
 	k.caughtUp()
 	w.run(k.kubeconfig(), "get", "pods,deployments,widgets", "-A") // writes the lists
 
-	ctx, cancel := context.WithTimeout(w.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
 	defer cancel()
 	var changing sync.WaitGroup
 	changed := make(chan error, 1)
@@ -274,7 +274,8 @@ func (k *keeper) checkWatch(client dynamic.Interface, rv string) {
 }
 
 // checkTime compares the state at a time with that of the server: each resource is of one
-// resource version, which is nearly that of the time.
+// resource version, which is nearly that of the time. The log has the time of commits,
+// which may wait for the disk.
 func (k *keeper) checkTime(moments []moment, i int) {
 	k.Helper()
 	at := moments[i].time.Truncate(time.Second)
@@ -282,7 +283,7 @@ func (k *keeper) checkTime(moments []moment, i int) {
 	defer s.end()
 	least, most := 0, 0
 	for _, m := range moments {
-		if m.time.Before(at.Add(-3 * time.Second)) {
+		if m.time.Before(at.Add(-8 * time.Second)) {
 			least = number(m.rv)
 		}
 		if most == 0 && m.time.After(at.Add(time.Second)) {
