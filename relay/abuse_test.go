@@ -109,21 +109,21 @@ func (r slowly) Select(q store.Query) ([]store.Entry, error) {
 // arrives whole, one that its client does not read is broken off.
 func TestPatience(t *testing.T) {
 	patience := writePatience
-	writePatience = 2 * time.Second
+	writePatience = 5 * time.Second // a client that reads may not be run for a while
 	t.Cleanup(func() { writePatience = patience })
 	for _, test := range []struct {
 		name  string
 		pods  int
 		slow  time.Duration // between two pages
-		rests time.Duration // of the client
+		rests bool          // the client, until the server has ended the list
 		whole bool
 	}{
-		{"slow here", pageSize + 1, writePatience + time.Second, 0, true},
-		{"slow client", 1200, 0, writePatience + 2*time.Second, false},
+		{"slow here", pageSize + 1, writePatience + time.Second, false, true},
+		{"slow client", 1200, 0, true, false},
 	} {
 		from := file(t, test.pods)
 		from[0].Reader = slowly{from[0].Reader.(store.Store), test.slow}
-		_, config := serving(t, from, Options{}, filepath.Join(t.TempDir(), "kubeconfig"))
+		s, _, config := servingServer(t, from, Options{}, filepath.Join(t.TempDir(), "kubeconfig"))
 		for _, protocol := range []string{"h2", "http/1.1"} {
 			t.Run(test.name+", "+protocol, func(t *testing.T) {
 				config := rest.CopyConfig(config)
@@ -142,7 +142,9 @@ func TestPatience(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = res.Body.Close() }()
-				<-time.After(test.rests)
+				for end := time.Now().Add(time.Minute); test.rests && len(s.lists) > 0 && time.Now().Before(end); {
+					<-time.After(10 * time.Millisecond)
+				}
 				b, err := io.ReadAll(res.Body)
 				if whole := err == nil && json.Valid(b); whole != test.whole {
 					t.Errorf("%s: %d bytes, %v, want a whole list: %v", res.Proto, len(b), err, test.whole)

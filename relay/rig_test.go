@@ -70,6 +70,13 @@ func file(t *testing.T, pods int) Collections {
 // configuration of a client.
 func serving(t *testing.T, from Source, o Options, kubeconfig string) (*Local, *rest.Config) {
 	t.Helper()
+	_, l, config := servingServer(t, from, o, kubeconfig)
+	return l, config
+}
+
+// servingServer is serving that returns the server, too.
+func servingServer(t *testing.T, from Source, o Options, kubeconfig string) (*Server, *Local, *rest.Config) {
+	t.Helper()
 	l, err := Listen(t.Context(), 0, kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +100,7 @@ func serving(t *testing.T, from Source, o Options, kubeconfig string) (*Local, *
 		t.Fatal(err)
 	}
 	config.QPS = -1
-	return l, config
+	return s, l, config
 }
 
 // ask sends a request.
