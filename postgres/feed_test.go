@@ -89,7 +89,7 @@ func run(t *testing.T, inf cache.SharedIndexInformer) {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	within(t, 30*time.Second, what, is)
+	within(t, 2*time.Minute, what, is)
 }
 
 // within waits until a condition holds, for a time at most.

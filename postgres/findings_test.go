@@ -2026,7 +2026,7 @@ func testReadView(sc *scene) {
 	s := modelScope
 	s.Cluster = "c2"
 	sc.publishes(s, "b")
-	ctx, cancel := context.WithTimeout(sc.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(sc.Context(), 2*time.Minute)
 	defer cancel()
 	if _, err := p.step(ctx); err != nil {
 		sc.Errorf("a step while the view is read: %v", err)
@@ -2170,7 +2170,7 @@ func testTwoFeeds(sc *scene) {
 	done.Wait()
 	// Its scope has the same number.
 	other.list(10, object("b", 1))
-	ctx, cancel = context.WithTimeout(sc.Context(), 10*time.Second)
+	ctx, cancel = context.WithTimeout(sc.Context(), 2*time.Minute)
 	defer cancel()
 	if err := other.db.Project(ctx, ProjectOptions{Every: time.Millisecond}); !errors.Is(err, ErrSchema) {
 		sc.Errorf("a second feed: %v", err)

@@ -40,7 +40,7 @@ func TestFailover(t *testing.T) {
 	want := cache.ObjectName{Namespace: "default", Name: "left"}
 	first.queue.Add(want)
 	close(first.elected)
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for modified := false; !modified; { // it is created first
 		select {
 		case e := <-written.ResultChan():

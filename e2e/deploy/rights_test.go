@@ -130,7 +130,7 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 	probe := container.ReadinessProbe.HTTPGet.Path
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for ready := false; !ready; {
 		out, err := ask(t, program.Args, probe)
 		ready = err == nil
@@ -141,7 +141,7 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 		case <-timeout:
 			_ = program.Process.Kill()
 			// Nothing writes to the log after the program has ended.
-			t.Fatalf("%s: not ready in 30 s: %v, ended with %v\n%s\n%s", file, err, <-ended, out, &log)
+			t.Fatalf("%s: not ready in 2 minutes: %v, ended with %v\n%s\n%s", file, err, <-ended, out, &log)
 		}
 	}
 	if text, err := ask(t, program.Args, "/metrics"); err != nil || !strings.Contains(text, "\ninformctl_caught_up{") {

@@ -242,7 +242,7 @@ func (r *run) start() {
 	r.typed.StartWithContext(r.ctx)
 	r.dynamic.Start(r.ctx.Done())
 	r.metadata.StartWithContext(r.ctx)
-	ctx, cancel := context.WithTimeout(r.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Minute)
 	defer cancel()
 	if err := r.typed.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
 		r.t.Fatal(err)

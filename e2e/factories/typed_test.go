@@ -55,7 +55,7 @@ func (x *wrapped) handle(h cache.TypedResourceEventHandler[*configMap]) cache.Re
 func (x *wrapped) start(handles ...cache.ResourceEventHandlerRegistration) {
 	x.t.Helper()
 	x.running.Go(func() { x.inf.RunWithContext(x.ctx) })
-	ctx, cancel := context.WithTimeout(x.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(x.ctx, 2*time.Minute)
 	defer cancel()
 	checkers := []cache.DoneChecker{x.inf.HasSyncedChecker()}
 	for _, h := range handles {

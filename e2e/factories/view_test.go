@@ -62,10 +62,10 @@ func (v *view) OnDelete(obj any) {
 // "default".
 func (v *view) await(t *testing.T, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := v.Await(ctx, "default/"+name); err != nil {
-		t.Fatalf("not told of %s within half a minute: %v", name, err)
+		t.Fatalf("not told of %s within 2 minutes: %v", name, err)
 	}
 }
 

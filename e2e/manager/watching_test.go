@@ -84,7 +84,7 @@ var watching = []struct {
 	{name: "makes reads wait until the informer has synced", check: checkReadsWait},
 	{name: "indexes a field without waiting for the server", check: func(t *testing.T, r reader) {
 		open := r.gate.close()
-		soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		soon, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		if err := r.IndexField(soon, r.object(t, pods), "policy", policyOf); err != nil || soon.Err() != nil {
 			t.Errorf("got %v, %v", err, soon.Err())
@@ -119,7 +119,7 @@ func (r reader) informerOf(t *testing.T, kind schema.GroupVersionKind) crcache.I
 
 func (r reader) unsyncedInformer(t *testing.T) crcache.Informer {
 	t.Helper()
-	soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	soon, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	inf, err := r.GetInformer(soon, r.object(t, pods), crcache.BlockUntilSynced(false))
 	if err != nil {
@@ -135,8 +135,8 @@ func await(t *testing.T, what cache.DoneChecker) {
 	t.Helper()
 	select {
 	case <-what.Done():
-	case <-time.After(30 * time.Second):
-		t.Fatalf("not in 30s: %s", what.Name())
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("not in 2 minutes: %s", what.Name())
 	}
 }
 
@@ -177,8 +177,8 @@ func next(t *testing.T, calls <-chan told) told {
 	select {
 	case call := <-calls:
 		return call
-	case <-time.After(30 * time.Second):
-		t.Fatal("the handler was not told within 30s")
+	case <-time.After(2 * time.Minute):
+		t.Fatal("the handler was not told within 2 minutes")
 	}
 	return told{}
 }
@@ -281,14 +281,14 @@ func checkRemoved(t *testing.T, r reader) {
 		t.Fatal(err)
 	}
 	second := r.informer(t) // created at once, possibly before the first one has stopped
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !first.IsStopped() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("the removed informer has not stopped in 30s")
+			t.Fatal("the removed informer has not stopped in 2 minutes")
 		}
 	}
 	if second.IsStopped() {

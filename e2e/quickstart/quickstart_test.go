@@ -119,7 +119,7 @@ func (w *world) run(t *testing.T, name, dir string, lines ...string) time.Time {
 	go func() { ended <- cmd.Wait() }()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for left := lines; len(left) > 0; {
 		if strings.Contains("\n"+out.String(), "\n"+left[0]+"\n") {
 			left = left[1:]
@@ -131,7 +131,7 @@ func (w *world) run(t *testing.T, name, dir string, lines ...string) time.Time {
 			t.Fatalf("%s ended: %v\n%s", name, err, &log)
 		case <-timeout:
 			_ = cmd.Process.Kill()
-			t.Fatalf("%s did not print %q in 30 s, and ended with %v:\n%s\n%s", name, left[0], <-ended, &out, &log)
+			t.Fatalf("%s did not print %q in 2 minutes, and ended with %v:\n%s\n%s", name, left[0], <-ended, &out, &log)
 		}
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -109,7 +109,7 @@ func eventually(t *testing.T, left func() string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for {
 		what := left()
 		if what == "" {
@@ -118,7 +118,7 @@ func eventually(t *testing.T, left func() string) {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within 2 minutes: %s", what)
 		}
 	}
 }

@@ -224,7 +224,7 @@ func (w *world) killAt(p *process, kind watch.EventType, n int, seed int64) (sto
 	})
 	w.must(err)
 	stop = w.churn(seed)
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for n > 0 {
 		select {
 		case event := <-events.ResultChan():
@@ -232,7 +232,7 @@ func (w *world) killAt(p *process, kind watch.EventType, n int, seed int64) (sto
 				n--
 			}
 		case <-timeout:
-			w.t.Fatalf("%d more of %s did not come in 30 s", n, kind)
+			w.t.Fatalf("%d more of %s did not come in 2 minutes", n, kind)
 		}
 	}
 	p.kill()

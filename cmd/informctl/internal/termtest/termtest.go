@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for a screen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Screen is a terminal. Its methods must be called from one goroutine.
 type Screen struct {

@@ -271,7 +271,7 @@ func TestPublishedLater(t *testing.T) {
 	defer func() { _ = db.Close() }()
 	var publishing sync.WaitGroup
 	defer publishing.Wait()
-	ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), klog.Background()), time.Minute)
+	ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), klog.Background()), 5*time.Minute)
 	defer cancel()
 	// publish publishes a resource of a cluster of one object.
 	publish := func(cluster, resource string) store.Scope {
@@ -307,7 +307,7 @@ func TestPublishedLater(t *testing.T) {
 	restore := RediscoverEvery
 	RediscoverEvery = 50 * time.Millisecond
 	defer func() { RediscoverEvery = restore }()
-	first, stop := context.WithTimeout(ctx, 20*time.Second)
+	first, stop := context.WithTimeout(ctx, 2*time.Minute)
 	defer stop()
 	c, err := connectPublished(first, o, &published{db: db})
 	if err != nil {
