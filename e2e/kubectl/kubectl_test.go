@@ -200,7 +200,7 @@ func (w *world) repeat(ctx context.Context, command string) (stop func()) {
 var (
 	notes   = regexp.MustCompile(`informctl: as of .*; nothing follows this file\n`)
 	ages    = regexp.MustCompile(`\b(\d+[smh])+\b`)
-	clocks  = regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`)
+	clocks  = regexp.MustCompile(`\b(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\b`)
 	spaces  = regexp.MustCompile(`(\S) {2,}`)
 	ends    = regexp.MustCompile(`(?m) +$`)
 	perRun  = regexp.MustCompile(`("resourceVersion":|"uid":|"creationTimestamp":|"time":)"[^"]+"`)

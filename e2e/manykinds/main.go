@@ -198,6 +198,6 @@ func again(ctx context.Context, t task) (*exec.Cmd, error) {
 	text, err := json.Marshal(t)
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(os.Environ(), role+"="+string(text))
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = time.Minute
 	return cmd, err
 }

@@ -137,7 +137,7 @@ func TestTop(t *testing.T) {
 	stop := l.serve()
 	s, cmd := startTop(t, 100, 30, l.path)
 	first := s.WaitFor("informctl top", l.path[len(l.path)-12:], "2 scopes, all well", "q quit")
-	for _, want := range []string{`> configmaps +caught up +3 +\S+ `, `  pods +caught up +0 +\S+ `, `file [\d.]+ [KM]iB`, `memory \d+ MiB`} {
+	for _, want := range []string{`> configmaps +caught up +3 +\S+ `, `  pods +caught up +0 +\S+ `, `file [\d.]+ [KM]iB`, `memory [\d.]+ [MG]iB`} {
 		if !regexp.MustCompile(want).MatchString(first) {
 			t.Errorf("%q is not on the first screen:\n%s", want, first)
 		}
