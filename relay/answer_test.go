@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -113,6 +114,47 @@ func TestVersionOfMetadata(t *testing.T) {
 			if want := `"apiVersion":"meta.k8s.io/` + version + `"`; strings.Count(w.Body.String(), want) != 2 {
 				t.Errorf("want %s twice: %s", want, w.Body)
 			}
+		}
+	}
+}
+
+// TestMetadataAsProtobuf asks for metadata as protobuf, whose field numbers are not the
+// same in both versions.
+func TestMetadataAsProtobuf(t *testing.T) {
+	var nodes []runtime.Object
+	for _, name := range []string{"a", "b"} {
+		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}})
+	}
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), nodes...)
+	for version, list := range map[string]interface {
+		metav1.ListInterface
+		Unmarshal([]byte) error
+		Marshal() ([]byte, error)
+	}{"v1": &metav1.PartialObjectMetadataList{}, "v1beta1": &metav1beta1.PartialObjectMetadataList{}} {
+		w := get(t, s, "/api/v1/nodes", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v="+version)
+		var unknown runtime.Unknown
+		if err := unknown.Unmarshal(bytes.TrimPrefix(w.Body.Bytes(), protobufPrefix)); err != nil {
+			t.Fatalf("%s: %d, %v", version, w.Code, err)
+		}
+		if err := list.Unmarshal(unknown.Raw); err != nil {
+			t.Fatalf("%s: %v", version, err)
+		}
+		var names []string
+		switch l := list.(type) {
+		case *metav1.PartialObjectMetadataList:
+			for _, item := range l.Items {
+				names = append(names, item.Name)
+			}
+		case *metav1beta1.PartialObjectMetadataList:
+			for _, item := range l.Items {
+				names = append(names, item.Name)
+			}
+		}
+		if !slices.Equal(names, []string{"a", "b"}) || list.GetResourceVersion() != "1000" {
+			t.Errorf("%s: the nodes are %q at resource version %q", version, names, list.GetResourceVersion())
+		}
+		if same, err := list.Marshal(); err != nil || !bytes.Equal(same, unknown.Raw) {
+			t.Errorf("%s: the server has the fields in another order: %v", version, err)
 		}
 	}
 }

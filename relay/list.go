@@ -146,7 +146,11 @@ func (l *list) protobuf(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	head := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), m)
+	metadata, items := protowire.Number(1), protowire.Number(2)
+	if l.target != nil && l.target.kind.Version == "v1beta1" {
+		metadata, items = items, metadata // that version had no metadata at first
+	}
+	head := protowire.AppendBytes(protowire.AppendTag(nil, metadata, protowire.BytesType), m)
 	buf := buffers.Get().(*[]byte)
 	defer release(buf)
 	total := len(head)
@@ -163,7 +167,9 @@ func (l *list) protobuf(w io.Writer) error {
 	out := newChunks(l.ctx, w)
 	out.Write(protobufPrefix)
 	out.Write(unknownHead(l.kind(), total))
-	out.Write(head)
+	if metadata < items { // the server writes the fields by their numbers
+		out.Write(head)
+	}
 	written := len(head)
 	for e, err := range l.entries {
 		if err != nil {
@@ -174,7 +180,7 @@ func (l *list) protobuf(w io.Writer) error {
 			return out.fail(err)
 		}
 		var tag [12]byte
-		t := protowire.AppendVarint(protowire.AppendTag(tag[:0], 2, protowire.BytesType), uint64(len(item)))
+		t := protowire.AppendVarint(protowire.AppendTag(tag[:0], items, protowire.BytesType), uint64(len(item)))
 		out.Write(t)
 		out.Write(item)
 		written += len(t) + len(item)
@@ -189,6 +195,9 @@ func (l *list) protobuf(w io.Writer) error {
 	}
 	if written != total {
 		return out.fail(fmt.Errorf("%s: a list has %d bytes instead of %d", l.of.Scope, written, total))
+	}
+	if metadata > items {
+		out.Write(head)
 	}
 	out.Write(unknownTail)
 	return out.end()
