@@ -19,6 +19,7 @@ import (
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -219,6 +220,11 @@ func targetOf(ctx context.Context) *target {
 	return t
 }
 
+type protobufKey struct{}
+
+// isProtobuf reports whether the answer to a request is protobuf.
+func isProtobuf(ctx context.Context) bool { return ctx.Value(protobufKey{}) != nil }
+
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
@@ -362,6 +368,10 @@ func (s *served) answer(w http.ResponseWriter, r *http.Request, info *request.Re
 	media, _, err := negotiation.NegotiateOutputMediaType(r, s.plain.Serializer, s.plain)
 	if err != nil {
 		return err
+	}
+	if media.Accepted.MediaType == runtime.ContentTypeProtobuf {
+		ctx = context.WithValue(ctx, protobufKey{}, true)
+		r = r.WithContext(ctx)
 	}
 	scope := s.plain
 	if media.Convert != nil {

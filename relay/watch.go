@@ -39,6 +39,7 @@ type watcher struct {
 	p         *selection
 	bookmarks bool
 	target    *target // nil if the objects are sent as they are
+	protobuf  bool    // and not decoded for that
 	out       chan watch.Event
 	owes      bool   // a bookmark, if it ends: see fail. Only its goroutine uses it
 	told      string // the highest resource version that the client was told; see mark
@@ -63,7 +64,8 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 		return nil, err
 	}
 	w := &watcher{
-		s: s, p: p, bookmarks: o.AllowWatchBookmarks, target: targetOf(ctx), out: make(chan watch.Event, watchBuffer),
+		s: s, p: p, bookmarks: o.AllowWatchBookmarks, target: targetOf(ctx), protobuf: isProtobuf(ctx),
+		out: make(chan watch.Event, watchBuffer),
 	}
 	s.hub.start()
 	at, told, initial := store.Place{RV: rv}, rv, o.SendInitialEvents != nil && *o.SendInitialEvents
@@ -220,11 +222,11 @@ func (w *watcher) sendAll(ctx context.Context, at store.Place, told string) erro
 	return w.send(ctx, w.bookmark(told, true))
 }
 
-// check returns the error of an object that cannot be decoded, where the handlers need
-// it decoded and ask for no error.
+// check returns the error of an object that cannot be sent. The handlers would end the
+// watch and tell nobody why.
 func (w *watcher) check(o *object) error {
-	if w.target == nil {
-		return nil
+	if w.target == nil && w.protobuf {
+		return o.try()
 	}
 	_, err := o.decoded()
 	return err
