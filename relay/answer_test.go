@@ -243,6 +243,24 @@ func TestFieldsOfKinds(t *testing.T) {
 	}
 }
 
+// TestMethods asks by methods that the server does not have: the answer is at once, and
+// names the method.
+func TestMethods(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	for _, method := range []string{http.MethodHead, http.MethodOptions, http.MethodTrace} {
+		for _, path := range []string{"/api/v1/nodes", "/api/v1/nodes/a", "/api/v1/nodes?watch=1&timeoutSeconds=1"} {
+			r := httptest.NewRequestWithContext(t.Context(), method, "https://localhost"+path, nil)
+			r.Header.Set("Authorization", "Bearer x")
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, r)
+			if want := "cannot " + strings.ToLower(method) + ";"; w.Code != http.StatusMethodNotAllowed || !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s %s: %d, want 405 and %q: %s", method, path, w.Code, want, w.Body)
+			}
+		}
+	}
+}
+
 // TestContinueWithResourceVersion checks that a continue parameter beside a resource
 // version is refused, as the server refuses it.
 func TestContinueWithResourceVersion(t *testing.T) {

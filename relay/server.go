@@ -273,6 +273,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 		return s.document(w, r)
 	}
 	gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	if r.Method == http.MethodHead || info.Verb == "" { // HEAD is parsed as GET
+		info.Verb = strings.ToLower(r.Method)
+	}
 	if info.Subresource != "" || info.Verb != "get" && info.Verb != "list" && info.Verb != "watch" {
 		return &apierrors.StatusError{ErrStatus: readOnly(gr, info)}
 	}
