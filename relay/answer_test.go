@@ -261,6 +261,20 @@ func TestMethods(t *testing.T) {
 	}
 }
 
+// TestPodIPs selects pods by status.podIPs: the server takes it, and has no value for it.
+func TestPodIPs(t *testing.T) {
+	pod := onePod(0, 1)
+	pod.Status.PodIP, pod.Status.PodIPs = "10.0.0.1", []corev1.PodIP{{IP: "10.0.0.1"}}
+	s := serverOf(t, "pods", corev1.SchemeGroupVersion.WithKind("Pod"), pod)
+	for selector, want := range map[string]int{"status.podIPs=10.0.0.1": 0, "status.podIPs!=10.0.0.1": 1, "status.podIPs=": 1} {
+		w := get(t, s, "/api/v1/pods?fieldSelector="+url.QueryEscape(selector), "")
+		var list corev1.PodList
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != http.StatusOK || len(list.Items) != want {
+			t.Errorf("%s: %d, want %d items: %s, %v", selector, w.Code, want, w.Body, err)
+		}
+	}
+}
+
 // TestContinueWithResourceVersion checks that a continue parameter beside a resource
 // version is refused, as the server refuses it.
 func TestContinueWithResourceVersion(t *testing.T) {

@@ -124,12 +124,14 @@ var builtIn = map[schema.GroupVersionKind]*fieldLabels{
 // nodeField is the field by which agents select the pods of their node.
 const nodeField = "spec.nodeName"
 
+// podFields has no value for status.podIPs: the server takes the label, and does not set
+// the field.
 func podFields(p *corev1.Pod) fields.Set {
 	return fields.Set{
 		nodeField: p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy),
 		"spec.schedulerName": p.Spec.SchedulerName, "spec.serviceAccountName": p.Spec.ServiceAccountName,
 		"spec.hostNetwork": strconv.FormatBool(p.Spec.HostNetwork), "status.phase": string(p.Status.Phase),
-		"status.podIP": p.Status.PodIP, "status.nominatedNodeName": p.Status.NominatedNodeName,
+		"status.podIP": p.Status.PodIP, "status.podIPs": "", "status.nominatedNodeName": p.Status.NominatedNodeName,
 	}
 }
 
