@@ -275,6 +275,20 @@ func TestPodIPs(t *testing.T) {
 	}
 }
 
+// TestContinueAhead goes on with a list of a file that an older copy has replaced.
+func TestContinueAhead(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	w := get(t, s, "/api/v1/nodes?continue="+continueToken{RV: "99999999", After: "A"}.String(), "")
+	var status metav1.Status
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusGone || status.Continue == "" {
+		t.Fatalf("%d, want 410 with a continue: %s, %v", w.Code, w.Body, err)
+	}
+	if w := get(t, s, "/api/v1/nodes?continue="+status.Continue, ""); w.Code != http.StatusOK {
+		t.Errorf("the list does not go on: %d, %s", w.Code, w.Body)
+	}
+}
+
 // TestContinueWithResourceVersion checks that a continue parameter beside a resource
 // version is refused, as the server refuses it.
 func TestContinueWithResourceVersion(t *testing.T) {

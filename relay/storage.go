@@ -61,7 +61,9 @@ func unavailable(err error) error {
 	switch {
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage):
+	case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage), errors.Is(err, store.ErrAhead):
+		// Requests with a resource version have waited for it in reach. Only a continue
+		// of another file can be ahead.
 		return apierrors.NewResourceExpired(strings.TrimPrefix(err.Error(), "store: "))
 	}
 	status := apierrors.NewServiceUnavailable(err.Error())
