@@ -383,6 +383,39 @@ func TestNotLoaded(t *testing.T) {
 	})
 }
 
+// TestWatchFromZero watches from 0 in each way to write it: there are initial events.
+func TestWatchFromZero(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(1, 100)
+		for _, rv := range []string{"0", "00"} {
+			w, err := s.watch(rv, "")
+			s.must(err)
+			if got := next(w); got != "ADDED 99" {
+				t.Errorf("a watch from %q is sent %s, want ADDED 99", rv, got)
+			}
+		}
+	})
+}
+
+// over is a Context that ends without a wait being interrupted.
+type over struct{ context.Context }
+
+func (over) Done() <-chan struct{} { return nil }
+
+func (over) Err() error { return context.Canceled }
+
+// TestMomentOfEnded has a request end in the moment in which its flush succeeds.
+func TestMomentOfEnded(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(1, 100)
+		s.put(1, 110, true)
+		place, told, err := s.served.moment(over{s.Context()}, "", false)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the moment is %v at %q, %v, want %v", place, told, err, context.Canceled)
+		}
+	})
+}
+
 // TestPendingGet watches one object from a resource version that a get has told before it
 // was written, inside of a commit.
 func TestPendingGet(t *testing.T) {

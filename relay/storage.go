@@ -169,8 +169,8 @@ func (s *served) moment(ctx context.Context, rv string, exact bool) (place store
 	if rv != "" || s.writes == nil || err == nil && told == received {
 		return place, told, err
 	}
-	// A failure is a warning: what there is on the disk is told.
-	if err := s.writes.settle(ctx); ctx.Err() != nil {
+	_ = s.writes.settle(ctx) // a failure is a warning: what there is on the disk is told
+	if err := ctx.Err(); err != nil {
 		return store.Place{}, "", err
 	}
 	return s.present()

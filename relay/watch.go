@@ -68,7 +68,10 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 		out: make(chan watch.Event, watchBuffer),
 	}
 	s.hub.start()
-	at, told, initial := store.Place{RV: rv}, rv, o.SendInitialEvents != nil && *o.SendInitialEvents
+	at, told, initial := store.Place{RV: rv}, rv, rv == "0"
+	if o.SendInitialEvents != nil { // the handlers set it for 0, and not for 00
+		initial = *o.SendInitialEvents
+	}
 	if initial || rv == "" || rv == "0" {
 		if at, told, err = s.moment(ctx, rv, false); err == nil {
 			err = s.isReadable(at)
