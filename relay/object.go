@@ -33,9 +33,6 @@ type object struct {
 	once   sync.Once
 	result runtime.Object
 	err    error
-
-	tried    sync.Once
-	triedErr error // of message
 }
 
 // errPanic is the error of what is done once for all watches, and has panicked for one.
@@ -112,18 +109,6 @@ func (o *object) message(buf *[]byte) ([]byte, error) {
 	// To encode an object may change it (see store.Store.Encode), and others have it,
 	// too.
 	return marshal(decoded.DeepCopyObject())
-}
-
-// try returns the error of message. It is found out once for all watches.
-func (o *object) try() error {
-	o.tried.Do(func() {
-		// unless the calls return
-		o.triedErr = fmt.Errorf("object %q: %w", o.entry.Key, errPanic)
-		buf := buffers.Get().(*[]byte)
-		defer release(buf)
-		_, o.triedErr = o.message(buf)
-	})
-	return o.triedErr
 }
 
 func marshal(obj runtime.Object) ([]byte, error) {
