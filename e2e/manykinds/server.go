@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// revision returns the resource version of the server. No object changes, but the resource
-// version goes on, as leases make that of a cluster do.
+// revision returns the resource version of the server. No object changes, but it goes on,
+// as leases make that of a cluster do.
 func revision() string { return strconv.FormatInt(1_000_000+time.Since(started).Milliseconds(), 10) }
 
 var started = time.Now()
