@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	bbolt "go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
@@ -499,6 +502,35 @@ func TestUnreadableWhileWritten(t *testing.T) {
 		wantValued(t, s, "a=2", "b=1", "c=1")
 		if n := s.Len(); n != 3 {
 			t.Errorf("%d objects after what waited is written, want 3", n)
+		}
+	}
+}
+
+// TestCloseTriesOnce checks that a broken disk does not keep Close: after the commit that
+// may run already, there is one more.
+func TestCloseTriesOnce(t *testing.T) {
+	for range 10 {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		var tries atomic.Int32
+		logger := funcr.New(func(_, line string) {
+			if strings.Contains(line, "Could not write the cache") {
+				tries.Add(1)
+			}
+		}, funcr.Options{})
+		db, s := openValuedWith(t, path, 0, Options{CommitInterval: time.Hour, Logger: logger})
+		if err := listValued(s, "5", func() {}, valued("a", "1")); err != nil {
+			t.Fatal(err)
+		}
+		// A file with two hard links is refused, so it cannot be opened again.
+		if err := os.Link(path, path+".link"); err != nil {
+			t.Fatal(err)
+		}
+		failed := failWrites(db)
+		if err := db.Close(); !errors.Is(err, failed) {
+			t.Errorf("closed: %v", err)
+		}
+		if n := tries.Load(); n < 1 || n > 2 {
+			t.Errorf("%d attempts, want 2 at most", n)
 		}
 	}
 }

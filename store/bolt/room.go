@@ -59,8 +59,10 @@ func lacksRoom(err error) bool {
 		if errors.Is(err, full) {
 			return true
 		}
-		// bbolt does not wrap the error of a file that cannot be extended.
-		if text := err.Error(); strings.Contains(text, "file resize error: ") && strings.Contains(text, full.Error()) {
+		// bbolt does not wrap the error of a file that cannot be extended, or whose new
+		// part finds no room when it is synced.
+		text := err.Error()
+		if (strings.Contains(text, "file resize error: ") || strings.Contains(text, "file sync error: ")) && strings.Contains(text, full.Error()) {
 			return true
 		}
 	}

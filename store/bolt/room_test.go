@@ -389,3 +389,16 @@ func TestLastStateOfAnUnwrittenList(t *testing.T) {
 		t.Errorf("the log has %d deletions with the last state, want 1", short)
 	}
 }
+
+// TestLacksRoom checks the errors of bbolt that do not wrap the system's.
+func TestLacksRoom(t *testing.T) {
+	for text, want := range map[string]bool{
+		"file resize error: " + syscall.ENOSPC.Error(): true,
+		"file sync error: " + syscall.EDQUOT.Error():   true,
+		"file sync error: " + syscall.EIO.Error():      false,
+	} {
+		if got := lacksRoom(errors.New(text)); got != want {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+	}
+}

@@ -183,7 +183,11 @@ func (s *lease) Apply(b store.Batch) error {
 				}
 			}
 			if i < len(b.Changes) && b.Changes[i].Departs {
-				next.depart(b.Changes[i])
+				c := b.Changes[i]
+				if it != nil {
+					c.Key = it.key // what Prepare would have set
+				}
+				next.depart(c)
 			}
 			if it == nil {
 				next.delete(b.Changes[i].Key)
@@ -332,13 +336,13 @@ func (s *lease) Compare(obj runtime.Object) (held store.Header, same bool, err e
 	if err != nil {
 		return held, false, err
 	}
+	if err := s.checkType(obj); err != nil && s.codec != nil {
+		return held, false, &store.ObjectError{Key: key, Err: err}
+	}
 	st, err := s.view()
 	it, ok := st.objects.Get(key)
 	if !ok {
 		return held, false, err
-	}
-	if err := s.checkType(obj); err != nil && s.codec != nil {
-		return held, false, &store.ObjectError{Key: key, Err: err}
 	}
 	held, err = store.HeaderOf(it.object)
 	if err != nil || s.codec == nil {

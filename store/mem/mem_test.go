@@ -4,6 +4,11 @@ import (
 	"errors"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/mem"
 	"github.com/informctl/informctl/store/storetest"
@@ -21,7 +26,7 @@ func TestModel(t *testing.T) { storetest.RunModel(t, config()) }
 // another transform: what it followed is no more.
 func TestFollowOfAnotherContent(t *testing.T) {
 	db := mem.New()
-	open := func(transform string) store.Store {
+	openAs := func(transform string) store.Store {
 		t.Helper()
 		s, err := db.Open(store.Scope{Resource: "configmaps"}, store.Options{TransformVersion: transform})
 		if err != nil {
@@ -29,7 +34,7 @@ func TestFollowOfAnotherContent(t *testing.T) {
 		}
 		return s
 	}
-	first := open("")
+	first := openAs("")
 	if err := first.Apply(store.Batch{RV: "1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +60,7 @@ func TestFollowOfAnotherContent(t *testing.T) {
 			early <- err
 		}
 	}()
-	second := open("another")
+	second := openAs("another")
 	if err := <-early; !errors.Is(err, store.ErrLineage) && !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Follow of what is to come ends with %v, want ErrLineage or ErrClosed", err)
 	}
@@ -68,3 +73,56 @@ func TestFollowOfAnotherContent(t *testing.T) {
 }
 
 func TestApplyEncoded(t *testing.T) { storetest.RunEncoded(t, mem.New()) }
+
+// TestDepartsWithoutKey checks that an object that is replaced by another departs, though
+// the caller has left its key to Prepare.
+func TestDepartsWithoutKey(t *testing.T) {
+	s := open(t)
+	object := func(uid types.UID, rv string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: uid, ResourceVersion: rv}}
+	}
+	for _, c := range []store.Change{{Object: object("1", "1")}, {Object: object("2", "2"), Departs: true}} {
+		if err := s.Apply(store.Batch{RV: "2", Changes: []store.Change{c}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if gone, err := s.(store.Departer).Departed(0, 2); err != nil || len(gone) != 1 {
+		t.Errorf("departed: %v, %v; want one object", gone, err)
+	}
+}
+
+// TestKeepAfterClose checks that a list that was given up takes no more.
+func TestKeepAfterClose(t *testing.T) {
+	r, err := open(t).Relist()
+	if err == nil {
+		err = r.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Keep("a")
+	r.Remove("a")
+}
+
+// TestCompareUnstorable checks that an object that cannot be stored is refused also where
+// none is held.
+func TestCompareUnstorable(t *testing.T) {
+	want := (*store.ObjectError)(nil)
+	if _, _, err := open(t).Compare(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}}); !errors.As(err, &want) {
+		t.Errorf("got %v, want an ObjectError", err)
+	}
+}
+
+// open returns a new store of config maps.
+func open(t *testing.T) store.Store {
+	t.Helper()
+	c, err := codec.For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := mem.New().Open(store.Scope{Resource: "configmaps"}, store.Options{Codec: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -67,7 +67,7 @@ func (r *relist) Add(object runtime.Object) error {
 
 // Keep counts a key as listed. A state of it that was added before stays.
 func (r *relist) Keep(key string) {
-	if _, added := r.staged[key]; !added {
+	if _, added := r.staged[key]; !added && r.staged != nil { // nil: closed
 		r.staged[key] = nil
 	}
 }
