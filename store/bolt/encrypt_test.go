@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -564,4 +565,28 @@ func firstList(t *testing.T, s store.Store, n int) {
 	}
 	finish(t, s, r, "1")
 	must(t, s.Flush(t.Context()))
+}
+
+// TestWrappedAfterFailure checks that the keys are wrapped for a new first key at the
+// end, if that could not be written before and nothing else is.
+func TestWrappedAfterFailure(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	encryptedFile(t, path, theKey, 3)
+	opts, lines := logged(allWith(fixedKeys{{7}, theKey[0]}))
+	opts.CommitInterval = time.Hour
+	db, err := bolt.Open(path, opts)
+	must(t, err)
+	bolt.HookWrites(db, func(bolt.WriteAt) bolt.WriteAt {
+		return func([]byte, int64) (int, error) { return 0, errors.New("the disk fails") }
+	})
+	_, err = db.Open(scriptScope(), scriptOptions())
+	must(t, err)
+	_ = bolt.Commit(db)
+	if all := strings.Join(lines(), "\n"); strings.Count(all, "Could not wrap") != 1 {
+		t.Fatalf("logged: %s", all)
+	}
+	must(t, db.Close())
+	db, s := mustOpenScript(t, path, allWith(fixedKeys{{7}}))
+	wantState(t, s, small, 3)
+	must(t, db.Close())
 }

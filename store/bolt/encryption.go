@@ -147,7 +147,8 @@ func (d *DB) writeRewrapped() {
 	if ring == nil {
 		return
 	}
-	if err := d.update("keys", ring.Persist); err != nil { // the next write retries
+	if err := d.update("keys", ring.Persist); err != nil { // the next commit retries
+		d.keys.Again(ring)
 		d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
 	}
 }

@@ -34,7 +34,7 @@ type Keys struct {
 	ring *Keyring // nil until a scope needs it
 
 	// dirty is ring if it was wrapped anew and is not written. The committer, which must
-	// not wait for a provider, takes it.
+	// not wait for a provider, takes it, and gives it back if it cannot be written.
 	dirty atomic.Pointer[Keyring]
 
 	// Wrapped is called when the ring was wrapped anew: see Dirty. It must not wait.
@@ -112,6 +112,9 @@ func (k *Keys) Loaded() *Keyring {
 // Dirty returns the keyring if it was wrapped anew and has to be written, else nil. It is
 // dirty once: a keyring that seals is written, too.
 func (k *Keys) Dirty() *Keyring { return k.dirty.Swap(nil) }
+
+// Again takes back a keyring that Dirty has returned and that could not be written.
+func (k *Keys) Again(ring *Keyring) { k.dirty.CompareAndSwap(nil, ring) }
 
 // Forget drops the data keys, because the file contains nothing sealed with them.
 func (k *Keys) Forget() {
