@@ -70,14 +70,12 @@ func (d *committer) run(ctx context.Context) {
 			d.pause(ctx, d.opts.CommitInterval)
 		case <-d.urgent:
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			_ = d.commit() // every scope's commitErr has its error
 			return
 		}
-		last := ctx.Err() != nil
 		if err := d.commit(); err != nil {
-			if last { // a broken disk must not keep Close
-				return
-			}
 			asked := d.pause(ctx, backoff)
 			backoff = min(2*min(backoff, maxBackoff), maxBackoff)
 			d.tell(asked)

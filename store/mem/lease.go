@@ -183,11 +183,7 @@ func (s *lease) Apply(b store.Batch) error {
 				}
 			}
 			if i < len(b.Changes) && b.Changes[i].Departs {
-				c := b.Changes[i]
-				if it != nil {
-					c.Key = it.key // what Prepare would have set
-				}
-				next.depart(c)
+				next.depart(b.Changes[i], it)
 			}
 			if it == nil {
 				next.delete(b.Changes[i].Key)

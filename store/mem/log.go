@@ -26,9 +26,8 @@ func (s *lease) History() (store.LogState, error) {
 // event returns the event of a change that is about to be applied. it is nil for a
 // deletion.
 func (st *state) event(c store.Change, it *item) (e store.Event, err error) {
-	e = store.Event{Key: c.Key, RV: c.RV}
+	e = store.Event{Key: keyOf(c, it), RV: c.RV}
 	if it != nil {
-		e.Key = it.key
 		if e.New, err = version(it); err != nil {
 			return e, err
 		}

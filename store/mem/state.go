@@ -38,10 +38,19 @@ type departed struct {
 // known, because this backend does not encode objects.
 const maxDeparted = 4096
 
+// keyOf returns the key of a change, which may be known only from its item, nil for a
+// deletion.
+func keyOf(c store.Change, it *item) string {
+	if it != nil {
+		return it.key
+	}
+	return c.Key
+}
+
 // depart keeps the object that is stored under the key of a change.
-func (st *state) depart(c store.Change) {
-	d := &st.departed
-	it, ok := st.objects.Get(c.Key)
+func (st *state) depart(c store.Change, by *item) {
+	d, key := &st.departed, keyOf(c, by)
+	it, ok := st.objects.Get(key)
 	switch {
 	case !ok:
 		return
@@ -50,9 +59,9 @@ func (st *state) depart(c store.Change) {
 		return
 	}
 	d.last++
-	gone := store.Departed{Number: d.last, Before: store.Entry{Key: c.Key, Object: it.object}}
+	gone := store.Departed{Number: d.last, Before: store.Entry{Key: key, Object: it.object}}
 	if c.Last != nil {
-		gone.Last = store.Entry{Key: c.Key, Object: c.Last}
+		gone.Last = store.Entry{Key: key, Object: c.Last}
 	}
 	d.objects = append(d.objects, gone)
 }
