@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/informctl/informctl/internal/testport"
 )
 
 const (
@@ -203,7 +204,7 @@ func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Ito
 func freePorts() (ports, error) {
 	var free [3]int
 	for k := range free {
-		l, err := listen()
+		l, err := testport.Listen()
 		if err != nil {
 			return ports{}, fmt.Errorf("find a free port: %w", err)
 		}
@@ -212,15 +213,4 @@ func freePorts() (ports, error) {
 		free[k] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports{etcdClient: free[0], etcdPeer: free[1], apiserver: free[2]}, nil
-}
-
-// listen listens at a port that the kernel gives to nobody who asks for any port: those
-// begin at 32768 on Linux. So nobody is given it while its server is down.
-func listen() (l net.Listener, err error) {
-	for range 100 {
-		if l, err = net.Listen("tcp", address(20_000+rand.IntN(12_000))); err == nil {
-			return l, nil
-		}
-	}
-	return nil, err
 }

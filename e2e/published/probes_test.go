@@ -3,11 +3,12 @@ package published_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/informctl/informctl/internal/testport"
 )
 
 // TestProbes asks two publishers what a cluster asks them. Both are ready if one of them
@@ -16,7 +17,7 @@ func TestProbes(t *testing.T) {
 	w := newWorld(t)
 	var addresses []string
 	for i := range 2 {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		l, err := testport.Listen()
 		if err != nil {
 			t.Fatal(err)
 		}

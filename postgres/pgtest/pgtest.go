@@ -6,7 +6,6 @@ package pgtest
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -18,6 +17,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/informctl/informctl/internal/testport"
 )
 
 // DSNVariable is the environment variable with the data source name of a database that
@@ -238,16 +239,10 @@ func major(path string) int {
 	return n
 }
 
-// freePort returns a port that the kernel gives to nobody who asks for any port: those
-// begin at 32768 on Linux. So nobody is given it while the server is down.
 func freePort() (int, error) {
-	var err error
-	for range 100 {
-		port := 20_000 + rand.IntN(12_000)
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil { //nolint:noctx // at once
-			return port, l.Close()
-		}
+	l, err := testport.Listen()
+	if err != nil {
+		return 0, err
 	}
-	return 0, err
+	return l.Addr().(*net.TCPAddr).Port, l.Close() //nolint:forcetypeassert // of a TCP listener
 }
