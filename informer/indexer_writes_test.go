@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
@@ -105,6 +106,59 @@ func TestWritesThroughIndexer(t *testing.T) {
 				if lists := w.lists(before); len(lists) != test.lists {
 					t.Errorf("the next process made %d lists, want %d", len(lists), test.lists)
 				}
+				w.sameAsServer(r.inf.GetStore().List())
+				r.end()
+			})
+		})
+	}
+}
+
+// TestWrittenAheadOfEnd ends a process whose watch has not reached what the program has
+// written. The next process lists: the watch from there may never bring the object.
+func TestWrittenAheadOfEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		selected bool
+		slow     bool // the watch brings nothing more before the end
+		lists    int
+	}{
+		"before anything else comes":    {slow: true, lists: 1},
+		"after a bookmark of before it": {lists: 1},
+		"after its echo":                {selected: true},
+		"before its echo":               {selected: true, slow: true, lists: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.put("a", "1")
+				r := w.run(informer.Options{}).sync()
+				commit()
+				if test.slow {
+					w.server.Slow(time.Minute)
+				}
+				obj := &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b", UID: "u"}, Data: map[string]string{"v": "1"},
+				}
+				before := w.server.Advance()
+				if test.selected {
+					obj.ResourceVersion = w.put("b", "1")
+				} else {
+					obj.ResourceVersion = w.server.Advance()
+				}
+				if err := r.inf.GetIndexer().Add(obj); err != nil {
+					t.Fatal(err)
+				}
+				if !test.slow {
+					w.server.Send(watch.Event{Type: watch.Bookmark, Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: before}}})
+				}
+				commit()
+				r.end()
+				w.server.Slow(0)
+				w.put("c", "1")
+				requests := len(w.server.Requests())
+				r = w.run(informer.Options{}).sync()
+				if lists := w.lists(requests); len(lists) != test.lists {
+					t.Errorf("the next process made %d lists, want %d", len(lists), test.lists)
+				}
+				waitFor(time.Second)
 				w.sameAsServer(r.inf.GetStore().List())
 				r.end()
 			})

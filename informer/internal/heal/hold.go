@@ -42,7 +42,7 @@ func (h *hold) why() string {
 }
 
 // writtenByProgram is the reason of a checkpoint without a resource version, because of
-// hold.written.
+// hold.written or State.ahead.
 const writtenByProgram = "the program has written objects that the server has not sent"
 
 // WrittenUnlisted is the same, for a store that has never held a whole list.

@@ -36,7 +36,9 @@ type State struct {
 	unindexed map[string]error // by key: why an index function failed at the start
 	// ahead has objects that the program has written, through the indexer, at resource
 	// versions that the watch has not reached, and that it has not sent since: the
-	// resource versions, by key.
+	// resource versions, by key. Until the watch has passed them, no resource version is
+	// stored: the watch of the next process would bring nothing of an object that is not
+	// selected, and nobody would know that the server has not sent it.
 	ahead map[string]string
 }
 
@@ -99,8 +101,7 @@ func (s *State) MayBeRejected(key string) bool {
 
 // Written notes an object that the program writes through the indexer, at a resource
 // version; "" for a deletion. It returns the reason for a checkpoint without a resource
-// version: "" if the watch will bring what the server has, or if the informer does not
-// run. It is called before the object is stored.
+// version: "" if the informer does not run. It is called before the object is stored.
 func (s *State) Written(key, rv string) (reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *State) Written(key, rv string) (reason string) {
 	}
 	if order, err := resourceversion.CompareResourceVersion(rv, s.reached); err == nil && order > 0 {
 		s.ahead[key] = store.Higher(s.ahead[key], rv)
-		return ""
+		return writtenByProgram
 	}
 	s.hold.written.Insert(key)
 	if s.life.phase == Loading {
@@ -170,7 +171,7 @@ func (s *State) Store(ctx context.Context, batch store.Batch, rejected map[strin
 		// The list contains everything that was lost before.
 		s.hold.missing = nil
 	}
-	return !s.hold.isEmpty()
+	return !s.hold.isEmpty() || len(s.ahead) > 0
 }
 
 // Applied notes that a batch was stored. rv is the resource version that is reached with
@@ -292,7 +293,10 @@ func (s *State) Listed(rv string) (why string) {
 	s.listing = listing{upTo: rv}
 	s.life.move(CatchingUp, Loading)
 	s.cond.Broadcast()
-	return s.hold.why()
+	if why = s.hold.why(); why == "" && len(s.ahead) > 0 {
+		why = writtenByProgram
+	}
+	return why
 }
 
 // Report is what a State knows at one moment.
