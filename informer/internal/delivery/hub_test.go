@@ -484,6 +484,7 @@ func TestResyncOfBusyHandler(t *testing.T) {
 		synctest.Wait()
 		w.set(keyOf(0), false)
 		<-busy.Done()
+		synctest.Wait() // the handler may be called at the same moment
 		if len(resynced) != stored {
 			t.Errorf("%d of %d objects were resynced", len(resynced), stored)
 		}
