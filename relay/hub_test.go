@@ -851,6 +851,25 @@ func TestListedBackIsPassed(t *testing.T) {
 	})
 }
 
+// TestListedBackBelowWatch has a watch wait for what the file has not reached, when a list
+// brings an earlier state: the history that the client knows is no more.
+func TestListedBackBelowWatch(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.list(3, 100)
+		w, err := s.watch("110", "")
+		s.must(err)
+		defer w.Stop()
+		synctest.Wait()
+		s.must(s.store.Invalidate(s.Context(), "an object could not be stored"))
+		s.list(2, 50)
+		s.must(s.store.Apply(store.Batch{RV: "120"}))
+		s.flush()
+		if got := next(w); got != "Expired" {
+			t.Errorf("a watch of the old history is sent %s, want Expired", got)
+		}
+	})
+}
+
 // TestBookmarkBehindGroup has a commit end above the last change that a watch is sent: a
 // bookmark says so, and the watch goes on from there.
 func TestBookmarkBehindGroup(t *testing.T) {

@@ -305,10 +305,13 @@ func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
 			if n.err != nil {
 				return n.err
 			}
-			g, err := n.group, error(nil)
+			g, err, before := n.group, error(nil), n.place.RV
 			n = n.next
 			switch {
 			case ahead == "":
+			case g.from == "" && compareRV(n.place.RV, before) < 0:
+				// A list of an earlier state: what the client waits for was before that.
+				return store.ErrLineage
 			case compareRV(n.place.RV, ahead) < 0:
 				continue
 			case compareRV(n.place.RV, ahead) == 0:
