@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -334,6 +335,12 @@ func TestFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	lists := &listCounter{ListerWatcher: lw}
+	another, err := db.ListerWatcher(configMapScope, &corev1.ConfigMap{}, postgres.FollowOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listsOfAnother := &listCounter{ListerWatcher: another}
+	clientGo := follow(t, listsOfAnother, &corev1.ConfigMap{})
 	file, err := bolt.Open(filepath.Join(t.TempDir(), "f.db"), bolt.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -358,16 +365,22 @@ func TestFailover(t *testing.T) {
 	if rv, err = server.Delete("default/" + inf.GetStore().List()[0].(*corev1.ConfigMap).Name); err != nil {
 		t.Fatal(err)
 	}
-	within(t, patience, "what was changed", func() bool { return inf.LastSyncResourceVersion() == rv })
+	haveIt := func() bool { return inf.LastSyncResourceVersion() == rv && clientGo.LastSyncResourceVersion() == rv }
+	within(t, patience, "what was changed", haveIt)
 	before, upstream := lists.n.Load(), len(server.Requests())
 	pg.Stop("immediate")
 	restore()
 	pg.Up()
 	rv = change(5)
-	within(t, patience, "what was changed after the failover", func() bool { return inf.LastSyncResourceVersion() == rv })
-	within(t, patience, "29 objects", func() bool { return len(inf.GetStore().ListKeys()) == 29 })
+	within(t, patience, "what was changed after the failover", haveIt)
+	for _, s := range []cache.Store{inf.GetStore(), clientGo.GetStore()} {
+		within(t, patience, "29 objects", func() bool { return len(s.ListKeys()) == 29 })
+	}
 	if n := lists.n.Load() - before; n != 0 {
 		t.Errorf("the follower has listed %d times", n)
+	}
+	if n := listsOfAnother.n.Load(); n != 1 {
+		t.Errorf("client-go's informer has listed %d times, want once", n)
 	}
 	for _, r := range server.Requests()[upstream:] {
 		if r.Verb == "list" && r.Options.Limit == 0 || r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents {
@@ -377,6 +390,89 @@ func TestFailover(t *testing.T) {
 	within(t, patience, "a deletion is told", func() bool { return len(deleted) > 0 })
 	if n := len(deleted); n != 1 {
 		t.Errorf("%d deletions were told, want 1", n)
+	}
+}
+
+// TestBouncer has PgBouncer give each transaction another connection: two publishers, a
+// follower and SQL have three for all. The publisher ends, and the PgBouncer is killed.
+func TestBouncer(t *testing.T) {
+	pg := pgtest.Start(t)
+	bouncer := pg.Bouncer(t, 3)
+	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	objects := 0
+	change := func() {
+		t.Helper()
+		for range 20 {
+			objects++
+			if _, err := server.Create(configMap(fmt.Sprint("c", objects), "first")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	change()
+	c, err := postgres.NewCollection(server.Config(runtime.ContentTypeProtobuf), configMapScope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop []func()
+	var db *postgres.DB
+	for range 2 {
+		db = open(t, bouncer.DSN(), postgres.DefaultSchema, postgres.Options{Listen: true, Poll: 50 * time.Millisecond})
+		stop = append(stop, publish(t, db, postgres.PublishOptions{TTL: 2 * time.Second}, c))
+		eventually(t, "the first one publishes", func() bool {
+			status, err := db.Status(t.Context())
+			return err == nil && len(status) == 1 && status[0].Complete
+		})
+	}
+	lw, err := db.ListerWatcher(configMapScope, &corev1.ConfigMap{}, postgres.FollowOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := &listCounter{ListerWatcher: lw}
+	inf := follow(t, lists, &corev1.ConfigMap{})
+	if err := postgres.MigrateSQL(t.Context(), bouncer.DSN(), postgres.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var projecting sync.WaitGroup
+	projecting.Go(func() {
+		if err := db.Project(ctx, postgres.ProjectOptions{Every: 50 * time.Millisecond, TTL: 2 * time.Second}); err != nil {
+			t.Error(err)
+		}
+	})
+	defer projecting.Wait()
+	defer cancel()
+	conn, err := pgx.Connect(t.Context(), pg.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	arrives := func(what string) {
+		t.Helper()
+		eventually(t, what+", at the follower", func() bool { return inf.LastSyncResourceVersion() == server.RV() })
+		if got := len(inf.GetStore().ListKeys()); got != objects {
+			t.Errorf("%s: the follower has %d objects, want %d", what, got, objects)
+		}
+		var there int
+		eventually(t, what+", in SQL", func() bool {
+			err := conn.QueryRow(t.Context(), "SELECT count(*) FROM kube.configmaps").Scan(&there)
+			return err == nil && there == objects
+		})
+	}
+	arrives("the first list")
+	stop[0]()
+	change()
+	arrives("by the second publisher")
+	bouncer.Kill()
+	change()
+	if _, err := server.Delete("default/c1"); err != nil {
+		t.Fatal(err)
+	}
+	objects--
+	bouncer.Up()
+	arrives("after the PgBouncer was killed")
+	if n := lists.n.Load(); n != 1 {
+		t.Errorf("the follower has listed %d times, want once", n)
 	}
 }
 

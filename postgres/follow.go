@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -423,8 +424,27 @@ func (l *ListerWatcher) unavailable(ctx context.Context, doing string, err error
 		return err
 	}
 	l.db.failed(ctx, err)
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("%s: %s", doing, err))
+	return &unreadable{apierrors.NewServiceUnavailable(fmt.Sprintf("%s: %s", doing, err))}
 }
+
+// unreadable says that the database could not be read.
+type unreadable struct{ *apierrors.StatusError }
+
+// resumable returns the error that ends a watch: a 429 where the database could not be
+// read or has changed. After any other error of a watch, client-go's reflector lists, as
+// all followers would after a failover.
+func resumable(err error) error {
+	if u := (*unreadable)(nil); errors.As(err, &u) || errors.Is(err, errGone) {
+		return apierrors.NewTooManyRequests(err.Error(), 1)
+	}
+	return err
+}
+
+// refused is the error of a watch that cannot begin yet. client-go's reflector takes it
+// for a connection that was refused, and tries again from the same resource version.
+type refused struct{ error }
+
+func (r refused) Unwrap() []error { return []error{r.error, syscall.ECONNREFUSED} }
 
 func tooLarge(rv, last int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", rv, last), 1)

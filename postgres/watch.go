@@ -28,7 +28,9 @@ var lagPatience = 10 * time.Second
 
 // WatchWithContext implements cache.WatcherWithContext. A watch from a resource version
 // that the database does not have yet is accepted, and silent until it has, unless the
-// informer is known to have it: then it is refused with a 504.
+// informer is known to have it: then it is refused with a 504. An informer goes on
+// without a list, also client-go's, where a watch is refused with a 503 or 504, or ends
+// with a 429: the database could not be read.
 func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	direct, switched := l.source()
 	if direct {
@@ -48,7 +50,10 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	isList := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	known := l.known(from)
 	s, err := l.read(ctx, from, known.anchor)
-	if err != nil {
+	switch {
+	case err != nil && !isList && from > 0:
+		return nil, refused{err}
+	case err != nil:
 		return nil, err
 	}
 	w := &watcher{
@@ -156,7 +161,7 @@ func (w *watcher) run(ctx context.Context, switched <-chan struct{}) {
 	defer w.stop()
 	stop := context.AfterFunc(w.l.db.hub.ctx, w.stop)
 	defer stop()
-	err := w.follow(ctx, switched)
+	err := resumable(w.follow(ctx, switched))
 	if err == nil || isOver(ctx) {
 		return
 	}

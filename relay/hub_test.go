@@ -851,8 +851,8 @@ func TestListedBackIsPassed(t *testing.T) {
 	})
 }
 
-// TestListedBackBelowWatch has a watch wait for what the file has not reached, when a list
-// brings an earlier state: the history that the client knows is no more.
+// TestListedBackBelowWatch has a watch wait for what the file has not reached, when a
+// list brings an earlier state: the history that the client knows is no more.
 func TestListedBackBelowWatch(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.list(3, 100)
