@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Bouncer is a PgBouncer in transaction mode before a Server: each transaction of a client
-// may be on another connection of the server. Its methods are not safe for concurrent use.
+// Bouncer is a PgBouncer in transaction mode before a Server: each transaction of a
+// client may be on another connection of the server. Its methods are not safe for
+// concurrent use.
 type Bouncer struct {
 	s    *Server
 	path string
