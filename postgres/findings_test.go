@@ -1021,7 +1021,7 @@ func (sc *scene) drop(obj *corev1.ConfigMap, rv string) {
 
 func testExpired(sc *scene) {
 	defer func(d time.Duration) { settleTime = d }(settleTime)
-	settleTime = 500 * time.Millisecond
+	settleTime = 5 * time.Second
 	sc.list(10, object("a", 1), object("b", 2), object("c", 3), object("d", 4))
 	sc.s.relist = func(reason string) { sc.Errorf("a list: %s", reason) }
 	ctx, cancel := context.WithCancelCause(sc.Context())
@@ -1033,7 +1033,7 @@ func testExpired(sc *scene) {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	for range 1000 {
+	for range 3000 {
 		if one[int](sc, "SELECT count(*) FROM informctl.object") == 1 {
 			break
 		}
@@ -1097,7 +1097,7 @@ func testDropped(sc *scene) {
 
 func testVanished(sc *scene) {
 	defer func(a, b time.Duration) { deadline, firstWait = a, b }(deadline, firstWait)
-	deadline, firstWait = 500*time.Millisecond, time.Millisecond
+	deadline, firstWait = 2*time.Second, time.Millisecond
 	f := &faults{}
 	sc.w.db = newModelDB(sc.Context(), sc, sc.dsn, sc.db.opts.Schema, f)
 	defer func() { _ = sc.w.db.Close() }()
@@ -1108,7 +1108,7 @@ func testVanished(sc *scene) {
 	f.mute.Store(true)
 	committed := make(chan error, 1)
 	go func() { committed <- sc.s.commit(sc.Context()) }()
-	<-time.After(750 * time.Millisecond)
+	<-time.After(3 * time.Second)
 	f.mute.Store(false) // the next connections are to another server
 	select {
 	case err := <-committed:

@@ -109,6 +109,7 @@ func (w *world) allow(rules []rbacv1.PolicyRule) {
 	if err != nil {
 		w.Fatal(err)
 	}
+	controlplanetest.AwaitRights(w, w.cp)
 }
 
 // allowSecrets creates a Secret and lets the user read it.

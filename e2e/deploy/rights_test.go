@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 	"github.com/informctl/informctl/e2e/program"
 	"github.com/informctl/informctl/inspect"
 )
@@ -40,6 +41,7 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
+	controlplanetest.AwaitRights(t, w.cp)
 	for name, all := range files {
 		for _, u := range all {
 			pod, ok := podOf(t, u)

@@ -207,7 +207,7 @@ func (w *world) serve(t *testing.T, cp *controlplane.ControlPlane) {
 		if w.relay.http == nil {
 			w.relay = newPeer(t, "informctl", config)
 		}
-		for _, path := range []string{"/readyz", "/openapi/v3"} {
+		for _, path := range []string{"/readyz", "/openapi/v3", "/openapi/v3/apis/test.informctl.example/v1"} {
 			if a, err := w.relay.ask(ctx, request{path: path}); err != nil || a.code != http.StatusOK {
 				return false, nil
 			}

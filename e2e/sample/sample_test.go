@@ -148,7 +148,7 @@ func (w *world) checkOrphan(p *process) *process {
 	w.mayDelete(false)
 	w.must(w.admin.Delete(w.t.Context(), greeter("orphaned")))
 	p.awaitLog("cannot delete resource")
-	<-time.After(10 * time.Second) // longer than a deletion waits for its commit
+	<-time.After(20 * time.Second) // longer than a deletion waits for its commit
 	p.kill()
 	w.mayDelete(true)
 	p = w.start()

@@ -2,7 +2,15 @@
 package controlplanetest
 
 import (
+	"context"
 	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/informctl/informctl/e2e/controlplane"
 )
@@ -21,4 +29,38 @@ func Start(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
 		}
 	})
 	return cp
+}
+
+// AwaitRights waits until the ClusterRoles and their bindings that were written before are
+// in force: the API server's authorizer watches them. It writes one more of each, which
+// gives a user of its own a right.
+func AwaitRights(t testing.TB, cp *controlplane.ControlPlane) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := metav1.ObjectMeta{GenerateName: "last-"}
+	rules := []rbacv1.PolicyRule{{NonResourceURLs: []string{"/last"}, Verbs: []string{"get"}}}
+	role, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := role.Name // nobody else has the right
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/last", Verb: "get"},
+	}}
+	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed, nil //nolint:nilerr // asked again
+	})
+	if err != nil {
+		t.Fatalf("rights are not in force: %v", err)
+	}
 }
