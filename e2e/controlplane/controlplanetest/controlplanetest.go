@@ -31,9 +31,9 @@ func Start(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
 	return cp
 }
 
-// AwaitRights waits until the ClusterRoles and their bindings that were written before are
-// in force: the API server's authorizer watches them. It writes one more of each, which
-// gives a user of its own a right.
+// AwaitRights waits until the ClusterRoles and their bindings that were written before
+// are in force: the API server's authorizer watches them. It writes one more of each,
+// which gives a user of its own a right.
 func AwaitRights(t testing.TB, cp *controlplane.ControlPlane) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cp.Config())
