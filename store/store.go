@@ -210,7 +210,9 @@ type Store interface {
 	// listed again after it is opened the next time.
 	Invalidate(ctx context.Context, reason string) error
 	// Flush blocks until everything that was applied before the call is written. If the
-	// context ends first, it returns the error of the last attempt to write.
+	// context ends first, it returns the error of the last attempt to write. If changes
+	// were lost with the file before they were written, Flush and Close return the cause,
+	// until the next list is written; after a wipe they do not.
 	Flush(context.Context) error
 
 	// Relist starts to compare the scope with a new list. It discards an earlier Relist

@@ -302,9 +302,15 @@ func (d *DB) corrupt(where string, err error) error {
 }
 
 // Close implements store.Backend. It writes the waiting changes, ends the committer and
-// releases the file.
+// releases the file. If waiting changes are lost with the file meanwhile, it returns the
+// cause.
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
+		d.mu.Lock()
+		for _, s := range d.scopes { // nothing of what was lost before waits
+			s.locked(func(s *state) { s.lostErr = nil })
+		}
+		d.mu.Unlock()
 		// The last commit does not open the file again. What waits has its error.
 		if err := d.file.Retry(); err != nil {
 			d.opts.Logger.Error(err, "Could not open the cache again to write the last changes", "path", d.path)

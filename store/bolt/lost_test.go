@@ -534,3 +534,65 @@ func TestCloseTriesOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestLostChangesAreTold checks that Flush and Close return an error if what they were to
+// write is lost with the file.
+func TestLostChangesAreTold(t *testing.T) {
+	for name, write := range map[string]func(db *DB, s *scopeStore) error{
+		"flush":       func(_ *DB, s *scopeStore) error { return s.Flush(t.Context()) },
+		"store close": func(_ *DB, s *scopeStore) error { return s.Close() },
+		"close":       func(db *DB, _ *scopeStore) error { return db.Close() },
+		"commit, then flush": func(db *DB, s *scopeStore) error {
+			_ = Commit(db)
+			return s.Flush(t.Context())
+		},
+	} {
+		for _, replaced := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, replaced %v", name, replaced), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "informers.db")
+				db, s := openValuedWith(t, path, 0, Options{CommitInterval: time.Hour})
+				err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), s.Flush(t.Context()))
+				if err := errors.Join(err, s.Apply(store.Batch{RV: "7", Changes: []store.Change{{Object: valued("b", "1")}}})); err != nil {
+					t.Fatal(err)
+				}
+				if err = os.Remove(path); replaced {
+					other, openErr := Open(path+".other", Options{})
+					if openErr != nil {
+						t.Fatal(openErr)
+					}
+					err = errors.Join(err, other.Close(), os.Rename(path+".other", path))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := write(db, s); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "last changes are lost") {
+					t.Errorf("error is %v", err)
+				}
+				_ = db.Close()
+			})
+		}
+	}
+}
+
+// TestLostChangesListedAgain checks that a loss is no error any more once a later list is
+// written, and that a wipe is none.
+func TestLostChangesListedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openValuedWith(t, path, 0, Options{CommitInterval: time.Hour})
+	apply := store.Batch{RV: "7", Changes: []store.Change{{Object: valued("b", "1")}}}
+	if err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("error is %v", err)
+	}
+	if err := errors.Join(listValued(s, "9", func() {}, valued("a", "1")), s.Flush(t.Context()), s.Apply(apply)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Wipe(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Flush(t.Context()), s.Close(), db.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -88,6 +88,7 @@ type progress struct {
 	latest     uint64        // number of the last change of state
 	written    uint64        // number of the last change that the file contains
 	commitErr  error         // of the last attempt; nil after a success
+	lostErr    error         // why waiting changes were lost; nil after a success
 	attempt    chan struct{} // closed and replaced after each commit attempt
 	lostSignal chan struct{} // holds one value
 	shared     *shared
@@ -122,7 +123,13 @@ func (p *progress) replaced() {
 	p.endAttempt()
 }
 
-func (p *progress) Lost(error) {
+func (p *progress) Lost(cause error) {
+	switch {
+	case errors.Is(cause, store.ErrWiped): // that was asked for
+		p.lostErr = nil
+	case p.written != p.latest:
+		p.lostErr = cause
+	}
 	p.replaced()
 	select {
 	case p.lostSignal <- struct{}{}:
@@ -251,12 +258,22 @@ func (s *scopeStore) endWrites() {
 	}
 }
 
-// unwritten returns an error if changes still wait, with the error of the last commit.
+// lostLocked returns an error if changes that waited were lost with the file, and nothing
+// was written since.
+func (s *scopeStore) lostLocked() error {
+	if s.lostErr == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: last changes are lost: %w", s.scope, s.lostErr)
+}
+
+// unwritten returns an error if changes still wait, with the error of the last commit, or
+// are lost.
 func (s *scopeStore) unwritten() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.written == s.latest {
-		return nil
+		return s.lostLocked()
 	}
 	if s.commitErr == nil {
 		return fmt.Errorf("%s: closed before the last changes were written", s.scope)
@@ -280,10 +297,9 @@ func (s *scopeStore) Flush(ctx context.Context) error {
 		case <-attempt:
 		case <-s.db.committer.done:
 			s.mu.Lock()
-			done := s.written >= target
-			s.mu.Unlock()
-			if done {
-				return nil
+			defer s.mu.Unlock()
+			if s.written >= target {
+				return s.lostLocked()
 			}
 			return store.ErrClosed
 		case <-ctx.Done():
@@ -294,8 +310,8 @@ func (s *scopeStore) Flush(ctx context.Context) error {
 		}
 		s.mu.Lock()
 	}
-	s.mu.Unlock()
-	return nil
+	defer s.mu.Unlock()
+	return s.lostLocked()
 }
 
 // flushOnce waits for one attempt to write the changes that were applied before the call.

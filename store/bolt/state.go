@@ -283,7 +283,7 @@ func (s *state) committed(c capture, err error) (overflows bool) {
 		overflows = s.departed.Committed(len(c.Gone), c.Departed, c.Dropped)
 		s.changelog.Committed(c.Capture, c.Log, c.Checkpoint.RV, c.share)
 		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
-		s.written = c.applied
+		s.written, s.lostErr = c.applied, nil
 	}
 	s.progress.committed(err)
 	return overflows

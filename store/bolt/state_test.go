@@ -181,7 +181,7 @@ func (m *machine) clone() *machine {
 		r := *was.relist
 		s.relist = &r
 	}
-	s.dirty, s.latest, s.written, s.commitErr = was.dirty, was.latest, was.written, was.commitErr
+	s.dirty, s.latest, s.written, s.commitErr, s.lostErr = was.dirty, was.latest, was.written, was.commitErr, was.lostErr
 	return &c
 }
 
@@ -194,7 +194,7 @@ func TestClone(t *testing.T) {
 		reflect.TypeFor[indexing](): "indexes inMemory oldIndexes",
 		reflect.TypeFor[cached]():   "objects hits misses",
 		reflect.TypeFor[loading]():  "relist",
-		reflect.TypeFor[progress](): "dirty latest written commitErr attempt lostSignal shared",
+		reflect.TypeFor[progress](): "dirty latest written commitErr lostErr attempt lostSignal shared",
 		reflect.TypeFor[shared]():   "pending logs changed urgent",
 	} {
 		var names []string

@@ -89,7 +89,7 @@ func runImport(ctx context.Context, e cmdutil.Env, file source.FileFlags, from s
 		defer i.meter.Stop()
 		err = i.read(lines, from)
 		objects, unknown = i.objects, i.unknown
-		return errors.Join(err, db.Close())
+		return errors.Join(err, i.close())
 	})
 	if err != nil {
 		return err
@@ -99,6 +99,16 @@ func runImport(ctx context.Context, e cmdutil.Env, file source.FileFlags, from s
 	}
 	e.Note("%s: %d objects", file.Path, objects)
 	return nil
+}
+
+// close closes the file. It also returns an error if scopes were lost with the file after
+// they were written, of which their Close and that of the database know nothing.
+func (i *importer) close() error {
+	err := i.db.Close()
+	if err == nil && i.db.LedgerLosses() > 0 {
+		err = errors.New("the new file was removed or damaged while it was written; import it again")
+	}
+	return err
 }
 
 // interruptible returns a reader of in that ends with ctx, also while in has nothing. A
