@@ -590,6 +590,20 @@ func TestSetAsideKeepsNewest(t *testing.T) {
 	}
 }
 
+// TestSetAsideBesideWhatStays checks that a damaged file is replaced although an earlier
+// one cannot be removed.
+func TestSetAsideBesideWhatStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	must(t, os.MkdirAll(filepath.Join(path+".corrupt-kept", "x"), 0o700))
+	must(t, os.WriteFile(path, healthy(t)[:100], 0o600))
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	if db.Suspended() != nil || db.SetAside() == "" {
+		t.Errorf("set aside as %q, suspended: %v", db.SetAside(), db.Suspended())
+	}
+}
+
 func TestOpenOtherKinds(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "informers.db"), filepath.Join(dir, "link.db")

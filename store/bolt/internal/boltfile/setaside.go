@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
@@ -21,8 +23,9 @@ const (
 )
 
 // setAside renames a damaged file, removes files that were set aside earlier, and writes
-// the reason next to it. The caller holds the lock.
-func setAside(path string, cause error) (string, error) {
+// the reason next to it. It returns the new name also if the directory could not be
+// synced. The caller holds the lock.
+func setAside(path string, cause error, logger logr.Logger) (string, error) {
 	earlier, err := filepath.Glob(globEscape(path) + corruptSuffix + "*")
 	if err != nil {
 		return "", fmt.Errorf("find earlier damaged files: %w", err)
@@ -33,7 +36,7 @@ func setAside(path string, cause error) (string, error) {
 	}
 	for _, old := range earlier {
 		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return aside, fmt.Errorf("remove earlier damaged file: %w", err)
+			logger.Error(err, "An earlier damaged cache file cannot be removed, it stays", "path", old)
 		}
 	}
 	// The reason is optional: a full disk must not keep the cache from starting.
@@ -70,8 +73,8 @@ func (f *File) replaceDamaged(cause error) error {
 	if err := closeToOthers(damaged, f.path, f.info); err != nil {
 		f.opts.Logger.Error(err, "The damaged cache file stays readable by everybody", "path", f.path)
 	}
-	aside, err := setAside(f.at(), cause)
-	if err != nil {
+	aside, err := setAside(f.at(), cause, f.opts.Logger)
+	if aside == "" {
 		return err
 	}
 	f.mu.Lock()
@@ -79,5 +82,5 @@ func (f *File) replaceDamaged(cause error) error {
 	f.mu.Unlock()
 	f.rebuilds.Add(1)
 	f.opts.Logger.Error(cause, "Cache file is damaged, starting with a fresh one", "path", f.path, "setAside", aside)
-	return nil
+	return err
 }
