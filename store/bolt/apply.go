@@ -16,7 +16,7 @@ func (s *scopeStore) Prepare(b *store.Batch) error {
 	var errs []error
 	kept := b.Changes[:0]
 	for _, c := range b.Changes {
-		if e, ok := c.Prepared.(*overlay.Entry); !ok || e.Indexes != indexes {
+		if e, ok := c.Prepared.(*overlay.Entry); !ok || e.Indexes != indexes || e.Applied {
 			e, err := s.codec.PrepareChange(indexes, c)
 			if err != nil {
 				errs = append(errs, err)

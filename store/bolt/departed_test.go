@@ -311,3 +311,42 @@ func TestDepartedOfBrokenList(t *testing.T) {
 		t.Errorf("%d are kept and %d dropped, want 1 and 0", kept, dropped)
 	}
 }
+
+// TestPreparedBatchTwice checks that a prepared batch can be applied again, before and
+// after its first application is written, and while a list is loaded.
+func TestPreparedBatchTwice(t *testing.T) {
+	prepare := func(s store.Store) store.Batch {
+		t.Helper()
+		b := store.Batch{RV: "2", Changes: []store.Change{{Object: small.object(0, 2), Departs: true}}}
+		must(t, s.Prepare(&b))
+		return b
+	}
+	wantDeparted := func(s store.Store, most int) {
+		t.Helper()
+		found, err := s.(store.Departer).Departed(0, 10)
+		if err != nil || len(found) == 0 || len(found) > most {
+			t.Errorf("%d objects have departed, want 1 to %d (%v)", len(found), most, err)
+		}
+	}
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour})
+	defer func() { must(t, db.Close()) }()
+	must(t, s.Apply(small.batch(1)))
+	must(t, s.Flush(t.Context()))
+	b := prepare(s)
+	must(t, s.Apply(b))
+	must(t, s.Apply(b))
+	wantDeparted(s, 2)
+	must(t, s.Flush(t.Context()))
+	must(t, s.Apply(b))
+	must(t, s.Flush(t.Context()))
+	wantDeparted(s, 3)
+
+	db, s = mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour})
+	defer func() { must(t, db.Close()) }()
+	r, err := s.Relist()
+	must(t, err)
+	b = prepare(s)
+	must(t, s.Apply(b))
+	must(t, s.Apply(b))
+	must(t, r.Close())
+}

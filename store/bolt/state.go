@@ -199,6 +199,7 @@ func (s *state) appliedEntry(e *overlay.Entry, existed, stored bool) {
 	old, _ := s.overlay.Get(e.Key)
 	s.departed.Applied(e, old)
 	s.changelog.Replaces(e, old, stored)
+	e.Applied = true
 	s.overlay.Set(e)
 }
 

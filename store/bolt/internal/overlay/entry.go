@@ -37,6 +37,10 @@ type Entry struct {
 	// Last is the final state of the departed object.
 	Last record.Packed
 
+	// Applied means that the entry is or was in an overlay. Another application of the
+	// same change needs an entry of its own.
+	Applied bool
+
 	// InFile means that a first list has written the entry, as it is. The commit writes
 	// it once more, compressed.
 	InFile bool
