@@ -60,6 +60,10 @@ func New() *DB {
 
 // Open leases a scope until Close is called on the Store.
 func (db *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	scope, err := scope.Canonical()
+	if err != nil {
+		return nil, err
+	}
 	indexes, err := newInverted(opts)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", scope, err)

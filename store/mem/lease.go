@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"reflect"
 	"sort"
 	"sync"
@@ -235,12 +236,7 @@ func (s *lease) Departed(after uint64, limit int) ([]store.Departed, error) {
 }
 
 // Settle records that every handler has received the departed objects.
-func (s *lease) Settle() {
-	_ = s.update(func(next *state) error { // the only error is ErrClosed
-		next.departed.told = next.departed.last
-		return nil
-	})
-}
+func (s *lease) Settle() { s.SettleUpTo(math.MaxUint64) }
 
 // LastDeparted returns the number of the last object that has departed.
 func (s *lease) LastDeparted() uint64 {
@@ -260,14 +256,8 @@ func (s *lease) SettleUpTo(number uint64) {
 	}
 }
 
-// Unsettle undoes Settle.
-func (s *lease) Unsettle() {
-	_ = s.update(func(next *state) error {
-		// The objects that were settled before the lease are not kept.
-		next.departed.told = 0
-		return nil
-	})
-}
+// Unsettle undoes Settle. The objects that were settled before the lease are not kept.
+func (s *lease) Unsettle() { s.SettleUpTo(0) }
 
 // Compares returns false: what a lease cannot use is dropped.
 func (s *lease) Compares() bool { return false }

@@ -126,3 +126,66 @@ func open(t *testing.T) store.Store {
 	}
 	return s
 }
+
+// TestSelectorsOfScope checks that two spellings of a selector are one scope, and that a
+// selector that cannot be parsed is refused.
+func TestSelectorsOfScope(t *testing.T) {
+	db := mem.New()
+	openAs := func(labels, fields string) error {
+		_, err := db.Open(store.Scope{Resource: "configmaps", LabelSelector: labels, FieldSelector: fields}, store.Options{})
+		return err
+	}
+	if err := openAs("b=1,a=2", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := openAs("a=2,b=1", ""); !errors.Is(err, store.ErrInUse) {
+		t.Errorf("another spelling: %v, want ErrInUse", err)
+	}
+	for _, s := range [][2]string{{"a in", ""}, {"", "a"}} {
+		if err := openAs(s[0], s[1]); err == nil || errors.Is(err, store.ErrInUse) {
+			t.Errorf("labels %q, fields %q: %v, want an error that names the selector", s[0], s[1], err)
+		}
+	}
+}
+
+// TestSettleAfterClose checks that handlers may confirm after Close what they have
+// received, and that a new one takes that back.
+func TestSettleAfterClose(t *testing.T) {
+	c, err := codec.For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unsettles := range []bool{false, true} {
+		db := mem.New()
+		openAgain := func() store.Store {
+			t.Helper()
+			s, err := db.Open(store.Scope{Resource: "configmaps"}, store.Options{Codec: c})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := openAgain()
+		for _, c := range []store.Change{{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}, {Key: "a", Departs: true}} {
+			if err := s.Apply(store.Batch{RV: "2", Changes: []store.Change{c}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		departer, want := s.(store.Departer), 0
+		if unsettles {
+			departer.Settle()
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if unsettles {
+			departer.Unsettle()
+			want = 1
+		} else {
+			departer.Settle()
+		}
+		if gone, err := openAgain().(store.Departer).Departed(0, 2); err != nil || len(gone) != want {
+			t.Errorf("unsettled %v: %d objects have departed (%v), want %d", unsettles, len(gone), err, want)
+		}
+	}
+}
