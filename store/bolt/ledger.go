@@ -99,10 +99,16 @@ func (d *DB) VerifyLedgers(ctx context.Context) error {
 
 // SetLedger implements store.Ledger.
 func (d *DB) SetLedger(ctx context.Context, name string, changes map[string][]byte) error {
-	if len(changes) == 0 && name != "" {
-		return ctx.Err()
+	if len(changes) > 0 || name == "" {
+		return d.setLedger(ctx, name, changes, false)
 	}
-	return d.setLedger(ctx, name, changes, false)
+	if d.readOnly {
+		return store.ErrReadOnly
+	}
+	if err := d.file.Usable(); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // ReplaceLedger implements store.Ledger.

@@ -133,3 +133,30 @@ func TestCancelledLedger(t *testing.T) {
 		t.Error("the file was opened again: the hook of its handle is gone")
 	}
 }
+
+// TestLedgerWithoutChanges checks that a change of nothing has the error that another
+// change would have.
+func TestLedgerWithoutChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	set := func(db *bolt.DB) error { return db.SetLedger(t.Context(), "a", nil) }
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	must(t, set(db))
+	must(t, db.Close())
+	if err := set(db); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	db, err = bolt.OpenReadOnly(path, bolt.Options{})
+	must(t, err)
+	if err := set(db); !errors.Is(err, store.ErrReadOnly) {
+		t.Errorf("read-only: %v", err)
+	}
+	must(t, db.Close())
+	must(t, os.Link(path, path+".link")) // a file with two names is not used
+	db, err = bolt.Open(path, bolt.Options{})
+	must(t, err)
+	if err := set(db); err == nil || !errors.Is(err, db.Suspended()) {
+		t.Errorf("without a file: %v, want %v", err, db.Suspended())
+	}
+	must(t, db.Close())
+}
