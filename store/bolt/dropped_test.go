@@ -323,6 +323,58 @@ func TestFormerDroppedFirst(t *testing.T) {
 	w.must(w.db.Close())
 }
 
+// TestDeletionBeforeFormerDropped checks that a deletion that a commit of unknown outcome
+// has logged is not logged again after the former content has made room.
+func TestDeletionBeforeFormerDropped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	w := openSharingOf(t, path, "1")
+	w.list(20, "text")
+	w.must(w.db.Close())
+	w = openSharingOf(t, path, "2")
+	w.must(w.s.Apply(store.Batch{Changes: []store.Change{{Object: w.object(50, "text")}}}))
+	w.must(w.s.Flush(t.Context()))
+	from, err := w.s.History()
+	w.must(err)
+	w.must(w.s.Apply(store.Batch{Changes: []store.Change{{Key: "d/o050", RV: "40"}}}))
+	HookWrites(w.db, func(next WriteAt) WriteAt {
+		return func(b []byte, off int64) (int, error) {
+			n, err := next(b, off)
+			if off < int64(2*os.Getpagesize()) { // the meta page ends a commit
+				err = errors.New("unknown outcome")
+			}
+			return n, err
+		}
+	})
+	if err := Commit(w.db); err == nil {
+		t.Fatal("the commit was acknowledged")
+	}
+	r := w.begin(17, "text")
+	for b, err := range r.Parts("500") {
+		w.must(errors.Join(err, w.s.Apply(b)))
+	}
+	w.must(r.Close())
+	c, due := w.s.capture(math.MaxInt64)
+	if w.must(c.Pack()); !due || !w.db.committer.makeRoom([]capture{c}) {
+		t.Fatal("the former content is not dropped")
+	}
+	w.must(w.s.Flush(t.Context()))
+	now, err := w.s.History()
+	w.must(err)
+	deleted := 0
+	for e, err := range w.s.Follow(t.Context(), from.Last) {
+		if w.must(err); e.Mark != nil && e.Mark.Mark >= now.Last.Mark {
+			break
+		}
+		if e.Key == "d/o050" {
+			deleted++
+		}
+	}
+	if deleted != 1 {
+		t.Errorf("the deletion is logged %d times, want once", deleted)
+	}
+	w.must(w.db.Close())
+}
+
 // TestClockAheadAfterLoss checks that a clock that was ahead decides about no ages after
 // the content was lost, either.
 func TestClockAheadAfterLoss(t *testing.T) {

@@ -84,6 +84,10 @@ func NewAppender(w *content.Writer, c Capture, o Options) *Appender {
 	return lw
 }
 
+// Attempt returns the attempt of a commit that notes none of the entries: what one of
+// unknown outcome has noted of them stays in the log.
+func (lw *Appender) Attempt() Attempt { return Attempt{lw.c.Random, lw.done} }
+
 // Note logs an entry that is about to be written in the place of what was before, if it
 // is a change.
 func (lw *Appender) Note(e *overlay.Entry, stored *record.Header, was content.Before) error {

@@ -149,7 +149,8 @@ func (p *Part) DropFormer(w *content.Writer, o changelog.Options) (*changelog.At
 		return nil, err
 	}
 	p.earlier = tally{logged.Departed, logged.Dropped}
-	return &changelog.Attempt{Mark: first.Random}, nil
+	attempt := logged.Attempt()
+	return &attempt, nil
 }
 
 // Trim frees about n bytes of the log. The caller has to call the Writer's End if the log
