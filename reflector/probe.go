@@ -193,7 +193,7 @@ func (s *session) initial(ctx context.Context, add func(runtime.Object) bool) (r
 		case !open:
 			return "", errEndedEarly
 		case e.Type == watch.Error:
-			return "", apierrors.FromObject(e.Object)
+			return "", errorOf(e)
 		case e.Type == watch.Added && add(e.Object):
 		case e.Type != watch.Bookmark:
 			// The ListerWatcher has a selector of its own, there are too many objects, or

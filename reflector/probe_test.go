@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,6 +124,33 @@ func TestProbeBehindRateLimit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestProbeShowsNoContent checks that no log has what client-go's stream decoder says of
+// an object that it cannot decode: it may be a part of the object.
+func TestProbeShowsNoContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.limited(func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			w.server.FailWatch(fakeapi.InStream(decoding("unable to decode watch event: secret is no number")))
+			return w.server.WatchWithContext(ctx, opts)
+		})
+		var mu sync.Mutex
+		var lines []string
+		w.logger = funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			lines = append(lines, args)
+		}, funcr.Options{Verbosity: 10})
+		w.start()
+		w.pass(90 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		all := strings.Join(lines, "\n")
+		if !strings.Contains(all, "unable to decode watch event") || strings.Contains(all, "secret") {
+			t.Errorf("logged\n%s", all)
+		}
+	})
 }
 
 // TestProbeStreamsNoMore checks that a server whose streamed lists fail is not asked for

@@ -154,6 +154,7 @@ type world struct {
 	server *fakeapi.Server
 	sink   *sink
 	opts   reflector.Options
+	logger klog.Logger // of the context of Run
 	*reflector.Reflector
 	began    time.Time
 	requests int // how many of the server's requests were checked
@@ -249,7 +250,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.Reflector, w.began = r, time.Now()
-	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), klog.Logger{}))
+	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), w.logger))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
