@@ -60,7 +60,8 @@
 //   - TestNoResource: a resource that the server has not served for 5 minutes, for
 //     example because its CustomResourceDefinition was deleted, is an empty collection:
 //     handlers receive the deletions. HasSynced does not change. client-go's informer
-//     keeps the objects.
+//     keeps the objects. This one keeps those of Kubernetes' own API groups, such as
+//     apps: an API may be switched off, or moved to another group.
 //   - hearsOfFailures: the watch error handler also receives errors from inside a watch.
 //   - RequestsOfStart: a list sets no resource version, so it returns the latest state.
 //     client-go's first list asks for "0", the server's cache, and later ones for the

@@ -18,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/mem"
 )
 
@@ -137,6 +139,62 @@ func TestNoResource(t *testing.T) {
 				if c.opts.Backend == nil {
 					w.wantStored("in the end", "6", "c@6=1")
 				}
+			})
+		})
+	}
+}
+
+// TestNoResourceOfBuiltInGroup checks that the objects of an API of Kubernetes itself are
+// not told as deleted when the server does not serve it any more: it may be switched on
+// again, and they may be served in another group. A custom resource is deleted with its
+// definition, also if the program has registered its types with client-go's scheme.
+func TestNoResourceOfBuiltInGroup(t *testing.T) {
+	registered := schema.GroupVersion{Group: "registered.example.com", Version: "v1"}
+	metav1.AddToGroupVersion(scheme.Scheme, registered)
+	const mayExist = "its objects may still exist"
+	for resource, c := range map[string]struct {
+		kind schema.GroupVersionKind
+		want []string
+	}{
+		"ingresses.extensions": {kind: schema.GroupVersionKind{Group: "extensions", Version: "v1beta1", Kind: "Ingress"}},
+		"mutatingadmissionpolicies.admissionregistration.k8s.io": {
+			kind: schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1beta1", Kind: "MutatingAdmissionPolicy"},
+		},
+		"widgets.example.com": {
+			kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"},
+			want: []string{"delete tombstone a@2=1"},
+		},
+		"widgets.registered.example.com": {kind: registered.WithKind("Widget"), want: []string{"delete tombstone a@2=1"}},
+	} {
+		t.Run(resource, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				f := w.refusal()
+				w.put("a", "1")
+				l := &log{}
+				opts := informer.Options{Scope: store.Scope{Resource: resource, Kind: c.kind}}
+				f.with(func() error { return notFound("404 page not found") })
+				r := w.run(opts)
+				waitFor(20 * time.Minute)
+				if s := r.inf.Status(); strings.Contains(s.LastError, mayExist) {
+					t.Errorf("last error %q, and there are no objects", s.LastError)
+				}
+				f.with(func() error { return nil })
+				r.sync().end()
+				f.with(func() error { return notFound("404 page not found") })
+				r = w.run(opts, handle(w, l))
+				waitFor(20 * time.Minute)
+				w.wantUnordered("without the API", l, append([]string{"initial a@2=1"}, c.want...))
+				if s := r.inf.Status(); len(c.want) == 0 && !strings.Contains(s.LastError, mayExist) {
+					t.Errorf("last error %q", s.LastError)
+				}
+				w.put("b", "1")
+				f.with(func() error { return nil })
+				r.sync()
+				if told := l.take(); len(c.want) == 0 && (len(told) != 1 || !strings.HasSuffix(told[0], " b@3=1")) {
+					t.Errorf("told %q with the API again, want b", told)
+				}
+				w.sameAsServer(r.inf.GetStore().List())
+				r.end()
 			})
 		})
 	}

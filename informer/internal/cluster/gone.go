@@ -5,14 +5,32 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
+
+// builtIn has the types of Kubernetes' own APIs, and none that a program has added to
+// client-go's scheme.
+var builtIn = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(s))
+	return s
+})
+
+// IsBuiltIn reports whether a resource is of a group of Kubernetes' own APIs. Such an API
+// can be switched off, and another group may take its place: the server keeps the objects
+// that it does not serve. It always serves the core group, for which this returns false.
+func IsBuiltIn(resource schema.GroupResource) bool {
+	return resource.Group != "" && builtIn().IsGroupRegistered(resource.Group)
+}
 
 // ConfirmGone asks the server whether it serves a resource in no version at all. A
 // version that is not served any more, as after an upgrade, is answered like a resource

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -185,10 +187,14 @@ func (p *Pipeline) invalidate(ctx context.Context, reason string) (written bool,
 var errUnidentified = errors.New("the server does not serve the resource, and does not identify its cluster")
 
 // confirmGone returns an error if the resource may exist, although the server does not
-// serve it: it may be another server, or serve the resource in another version.
+// serve it: it may be another server, serve the resource in another version, or have an
+// API of Kubernetes itself switched off.
 func (p *Pipeline) confirmGone(ctx context.Context) error {
 	if !p.isIdentified() {
 		return errUnidentified // it may be that no API server answers at all
+	}
+	if resource := schema.ParseGroupResource(p.opts.Scope.Resource); cluster.IsBuiltIn(resource) && !p.holdsNothing() {
+		return fmt.Errorf("%s is built in and not served: its objects may still exist", resource)
 	}
 	if p.opts.Gone == nil {
 		return nil
