@@ -220,7 +220,8 @@ func partial(at store.Place) place {
 }
 
 // Removed implements resume.Handler. The place does not move until there are as many
-// handlers again: what a handler has not received may be after it.
+// handlers again, or the log does not reach back to it: what a handler has not received
+// may be after it.
 func (h *handler) Removed(feed resume.Feed) {
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
@@ -265,7 +266,8 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 }
 
 // advanceLocked moves the places of scopes whose handlers have passed their fences, and
-// sets new fences. A place does not move while a handler that it knows is missing.
+// sets new fences. A place does not move while a handler that it knows is missing, as long
+// as the log reaches back to it.
 func (c *Consumer) advanceLocked() {
 	for _, s := range c.scopes {
 		if c.frozen {
@@ -279,6 +281,7 @@ func (c *Consumer) advanceLocked() {
 			}
 		}
 		if s.next == nil {
+			c.giveUpLocked(s)
 			s.markLocked()
 		}
 		if s.next == nil || !s.hasPassedLocked() {
@@ -297,6 +300,22 @@ func (c *Consumer) advanceLocked() {
 			c.noteLocked(s)
 		}
 	}
+}
+
+// giveUpLocked gives up the handlers that are missing when the log does not reach back to
+// the place: they would receive everything, and those that are there need not, too.
+func (c *Consumer) giveUpLocked(s *scope) {
+	missing := max(s.allowed, s.known.Handlers) - len(s.members)
+	if missing <= 0 || len(s.members) == 0 || !c.isLongActiveLocked(time.Now()) {
+		return
+	}
+	first := s.members[0].feed.First()
+	if first.Lineage != s.known.Lineage || first.Mark <= s.known.Mark {
+		return
+	}
+	s.allowed, s.known.Handlers = len(s.members), len(s.members)
+	s.logger.Info("Handlers of a consumer are missing, its place moves without them",
+		"missing", missing, "because", store.ErrTrimmed.Error())
 }
 
 // noteLocked writes the place of a scope with the next commit.

@@ -97,6 +97,47 @@ func TestLostWithFewerHandlers(t *testing.T) {
 	}
 }
 
+// TestFewerHandlers checks a program that has fewer handlers than the one before: when the
+// log does not reach back to the place of those that are missing, the place moves without
+// them.
+func TestFewerHandlers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		w.put("b", "owner-b")
+		l := w.start(2).begin()
+		w.pass(time.Minute)
+		l.end()
+		w.put("c", "owner-c")
+		l = w.start(1).begin()
+		w.pass(30 * time.Minute)
+		l.want("of the change", "owner-c")
+		if s := l.consumer.Status(); s.Scopes[0].Missing != 1 {
+			t.Errorf("after half an hour: %+v", s)
+		}
+		l.end()
+		l = w.start(1).begin()
+		l.want("while the log reaches back", "owner-c")
+		for range 5 {
+			w.pass(time.Hour)
+			w.put("a", "owner-a")
+		}
+		w.pass(time.Minute)
+		l.want("of the changes", "owner-a", "owner-a", "owner-a", "owner-a", "owner-a")
+		if s := l.consumer.Status(); s.Scopes[0].Missing != 0 {
+			t.Errorf("after five hours: %+v", s)
+		}
+		l.end()
+		w.put("d", "owner-d")
+		l = w.start(1).begin()
+		l.wantCalls("in the next process", "add d of owner-d")
+		w.pass(time.Minute)
+		l.end()
+		l = w.start(2).begin()
+		l.want("with both again", "owner-a", "owner-b", "owner-c", "owner-d")
+		l.end()
+	})
+}
+
 // TestPanic checks that a handler that panics, where panics do not end the process, keeps
 // the place: the change comes again in the next process.
 func TestPanic(t *testing.T) {

@@ -58,8 +58,10 @@ type ScopeStatus struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Handlers        int    `json:"handlers"`
 	// Missing is the number of handlers that the place knows and that were not added yet.
-	// The place does not move until they are. A scope for which no handler has come in
-	// ten minutes of work counts as one that the program has given up: it misses nothing.
+	// The place does not move until they are, or until the log does not reach back to it:
+	// from then on they are not missing, and receive everything if they come. A scope for
+	// which no handler has come in ten minutes of work counts as one that the program has
+	// given up: it misses nothing.
 	Missing int `json:"missing,omitempty"`
 	// Behind is the number of commits in the log of the scope that are after the place,
 	// while a process has the Consumer.
