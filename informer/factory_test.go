@@ -333,7 +333,7 @@ func TestFactoryHasOneBudget(t *testing.T) {
 
 // TestTransformVersionOfFactory checks that the version of a Factory's transforms means
 // nothing to an informer that has none: taking a transform away has everything listed,
-// and another version nothing.
+// and another version nothing. So it is with a version that Configure sets.
 func TestTransformVersionOfFactory(t *testing.T) {
 	c := &cluster{uid: "one", rv: "10", watched: make(chan string, 10)}
 	for i := range 500 { // a small collection would be compared
@@ -348,6 +348,7 @@ func TestTransformVersionOfFactory(t *testing.T) {
 	}
 	for _, step := range []struct {
 		version   string
+		own       string // the version that Configure sets; "" if it sets none
 		transform cache.TransformFunc
 		start     string
 		because   string
@@ -361,13 +362,24 @@ func TestTransformVersionOfFactory(t *testing.T) {
 		{version: "2", transform: informer.StripManagedFields, start: "listed", because: "transform changed"},
 		{version: "3", transform: informer.StripManagedFields, start: "resumed"},
 		{version: "3", transform: mark, start: "listed", because: "transform changed", transformed: true},
+		{version: "3", own: "1", transform: mark, start: "listed", because: "transform changed", transformed: true},
+		{version: "3", own: "1", transform: mark, start: "resumed", transformed: true},
+		{version: "3", own: "1", start: "listed", because: "transform changed"},
+		{version: "3", own: "2", start: "resumed"},
 	} {
 		db, err := bolt.Open(path, bolt.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg := &rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}
-		factory, client := clientOf(t, db, cfg, informer.FactoryOptions{TransformVersion: step.version})
+		factory, client := clientOf(t, db, cfg, informer.FactoryOptions{
+			TransformVersion: step.version,
+			Configure: func(_ runtime.Object, opts *informer.Options) {
+				if step.own != "" {
+					opts.TransformVersion = step.own
+				}
+			},
+		})
 		inf := factory.NewInformer(configMapsOf(client), &corev1.ConfigMap{}, 0, nil).(*informer.Informer) //nolint:forcetypeassert // it is one
 		if err := inf.SetTransform(step.transform); err != nil {
 			t.Fatal(err)

@@ -88,6 +88,7 @@ type Options struct {
 	// with a transform but no version always starts cold, unless that is
 	// StripManagedFields.
 	TransformVersion string
+	ofFactory        bool // these are options of a Factory's informer
 	versionOfAll     bool // TransformVersion is a Factory's
 	// NoProbe opens watches without the probe for the current resource version, as
 	// client-go does. It is for unit tests on fakes that count requests or answer each

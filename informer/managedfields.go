@@ -48,11 +48,12 @@ func stripsManagedFields(transform cache.TransformFunc) bool {
 }
 
 // transformVersion returns what identifies a transform: Options.TransformVersion, or the
-// version of one that is recognized. That of a Factory is of all transforms: it says
-// nothing of an informer that has none, and need not change with one that is recognized.
+// version of one that is recognized. That of a Factory is of all transforms, and need not
+// change with one that is recognized. It says nothing of an informer that has none, nor
+// does one that FactoryOptions.Configure sets: the transform comes from elsewhere.
 func (o *Options) transformVersion(transform cache.TransformFunc) string {
 	switch {
-	case o.versionOfAll && transform == nil:
+	case o.ofFactory && transform == nil:
 		return ""
 	case (o.versionOfAll || o.TransformVersion == "") && stripsManagedFields(transform):
 		return strippedVersion
