@@ -107,6 +107,45 @@ func TestInterruptedAtOnce(t *testing.T) {
 	}
 }
 
+// TestHistoryEndsAtOnce checks that a signal ends history while nobody reads what it
+// prints: it leaves nothing behind.
+func TestHistoryEndsAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := &corev1.ConfigMap{ObjectMeta: objectMeta("a", "large", ""), Data: map[string]string{"text": strings.Repeat("x", 256<<10)}}
+	changed := large.DeepCopy()
+	changed.ResourceVersion, changed.Data["more"] = "11", "y"
+	writeLog(t, db, "configmaps", "ConfigMap", []runtime.Object{large}, store.Batch{RV: "11", Changes: []store.Change{{Object: changed}}})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "informctl", "history", "-o", "json", "--db", path)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 1<<10)); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		err = cmd.Wait()
+		if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != sig {
+			t.Errorf("%s: %v", sig, err)
+		}
+	}
+}
+
 // endAt sends a signal when the copy has reached that size in bytes.
 func endAt(t *testing.T, path, command string, sig syscall.Signal, size int64) {
 	t.Helper()

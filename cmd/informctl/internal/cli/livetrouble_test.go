@@ -6,6 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/informctl/informctl/store"
 )
 
 // TestLiveDamage checks that damage in a file that a process holds results in the exit
@@ -72,4 +76,28 @@ func TestLiveWithoutKey(t *testing.T) {
 		!strings.Contains(got.Err, "secrets is encrypted: store: no key was given; start the process that holds the file with its key\n") {
 		t.Errorf("exit code %d, %s%s", got.Code, got.Out, got.Err)
 	}
+}
+
+// TestFollowWithoutKey checks that history --follow reports the scopes for which the
+// process has no key as errors, and follows the others only.
+func TestFollowWithoutKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	writeHistory(t, path)
+	db, _ := holdWith(t, path, nil)
+	const says = "secrets is encrypted: store: no key was given; start the process that holds the file with its key\n"
+	following(t, "history", "secrets", "--follow", "--db", path).ends(t, 1, says)
+	w := following(t, "history", "pods,secrets", "--follow", "-o", "name", "--db", path)
+	if got := w.next(t, 5); strings.Contains(got, "secret/") {
+		t.Errorf("it printed %q", got)
+	}
+	s := openScope(t, db, store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")})
+	defer func() { _ = s.Close() }()
+	late := pod("b", "late", "web")
+	late.ResourceVersion = "16"
+	apply(t, s, store.Batch{RV: "16", Changes: []store.Change{{Object: late}}})
+	if got := w.next(t, 1); got != "pod/late\n" {
+		t.Errorf("then %q", got)
+	}
+	w.stop()
+	w.ends(t, 0, says)
 }

@@ -53,9 +53,14 @@ func IsUnreadable(err error) bool {
 
 // Put adds an error, once for each scope: a resource may be named twice.
 func (u *Unread) Put(id string, err error) {
-	if !slices.ContainsFunc(u.Errs, func(e UnreadScope) bool { return e.ID == id }) {
+	if !u.Has(id) {
 		u.Errs = append(u.Errs, UnreadScope{id, err})
 	}
+}
+
+// Has reports whether there is an error of the scope.
+func (u *Unread) Has(id string) bool {
+	return slices.ContainsFunc(u.Errs, func(e UnreadScope) bool { return e.ID == id })
 }
 
 // Join adds the errors of others.

@@ -113,6 +113,9 @@ process that keeps the file is there.`),
 			if err := o.completeHistory(cmd, args); err != nil {
 				return err
 			}
+			if !o.follow {
+				return run(cmd.Context(), o) // a signal may end it anywhere
+			}
 			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			err := run(ctx, o)
@@ -240,7 +243,8 @@ func run(ctx context.Context, o *options) error {
 		if err != nil {
 			o.env.Note("%s", err) // there may be objects that have an answer
 		}
-		incomplete := o.env.Incomplete(failures)
+		incomplete := o.env.Incomplete(append(failures, unread.Lines()...))
+		historians = slices.DeleteFunc(historians, func(h *historian) bool { return unread.Has(h.view.Info.ID) })
 		return cmp.Or(o.goOn(ctx, cancel, historians, found, begun), incomplete)
 	}
 	if err != nil {
@@ -305,8 +309,8 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 	return all, missing, nil
 }
 
-// goOn prints what was found, and then what is changed, as it comes, until one
-// of the scopes ends. cancel ends the requests of all.
+// goOn prints what was found, and then what is changed, as it comes, until one of the
+// scopes ends. With none it prints what was found. cancel ends the requests of all.
 func (o *options) goOn(ctx context.Context, cancel func(), historians []*historian, found []loggedChange, begun time.Time) error {
 	o.noteSummary(historians)
 	var mu sync.Mutex // held while something is printed; protects told and o.noise
