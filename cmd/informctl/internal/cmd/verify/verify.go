@@ -27,7 +27,8 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 
 One line for each scope says what it has or what is wrong with it. What is encrypted
 is read with its key only, and an object in protobuf with its Go type: client-go's are
-known. That it adds up is seen without. The file is not changed;
+known. That it adds up is seen without. A key that is given and does not open it is an
+error, after all else is checked. The file is not changed;
 informctl run sets a damaged one aside and lists again. It does not if only a log is
 damaged, or what a consumer remembers: then the objects are whole, and history is not. Of a file that a live process
 holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
@@ -56,6 +57,7 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 	var damage *store.CorruptionError
 	damaged, where := 0, cmdutil.BesideObjects
 	var parts []string
+	var unread []error     // of scopes that the key that was given does not open
 	var lines bytes.Buffer // all is checked, whether or not somebody reads them
 	damagedLine := func(name string, damage *store.CorruptionError) {
 		if !cmdutil.IsBesideObjects(damage) {
@@ -78,6 +80,9 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 	err = db.Verify(ctx, e, func(info store.Info, err error) error {
 		text := fmt.Sprintf("%s: whole: %d objects, %d indexes", info.Scope, info.Objects, len(info.Indexes))
 		switch {
+		case errors.Is(err, store.ErrNoKey) && file.Keys != nil:
+			unread = append(unread, err)
+			text = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read with this key", info.Scope, info.Objects)
 		case errors.Is(err, store.ErrNoKey):
 			text = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read without the key", info.Scope, info.Objects)
 		case errors.Is(err, codec.ErrNoType):
@@ -104,9 +109,9 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 	if damaged > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d scopes", damaged, len(db.Scopes)))
 	}
-	var found error
+	found := e.Incomplete(unread)
 	if len(parts) > 0 {
-		found = &store.CorruptionError{Path: db.Path, Where: where, Err: errors.New(strings.Join(parts, ", "))}
+		found = db.Named(&store.CorruptionError{Path: db.Path, Where: where, Err: errors.New(strings.Join(parts, ", "))})
 	}
-	return db.Named(cmdutil.Found(found, err))
+	return cmdutil.Found(found, err)
 }
