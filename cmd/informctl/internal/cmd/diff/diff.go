@@ -90,6 +90,9 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
   informctl diff informers.db --since 1h pods
   informctl diff informers.db more.db -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("since") && cmd.Flags().Changed("at") {
+				return cmdutil.Usagef(cmd, "--since and --at are one moment; give one of them")
+			}
 			if err := cmdutil.CheckMoments(cmd, "since", "at"); err != nil {
 				return err
 			}
@@ -109,13 +112,20 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			if o.output != "text" && o.output != "json" {
 				return cmdutil.Usagef(cmd, "unknown output format %q; there are text, json", o.output)
 			}
-			files := 2
+			files, given := 2, len(args)
 			if o.live || o.selection.AtText != "" {
 				files = 1
 				var err error
 				if args, err = o.withFile(args); err != nil {
 					return cmdutil.Trouble(err)
 				}
+			}
+			others := []string{"namespace", "kubeconfig"} // -n selects objects
+			if len(args) > given {
+				others = append(others, "context") // it names the file
+			}
+			if name := cluster.GivenFlag(cmd, others...); !o.live && name != "" {
+				return cmdutil.Usagef(cmd, "--%s goes with --live only", name)
 			}
 			if err := o.selection.CompleteAt(cmd, "since"); err != nil {
 				return err
