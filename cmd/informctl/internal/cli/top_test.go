@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -195,6 +196,7 @@ func TestTopWithoutColour(t *testing.T) {
 	for name, end := range map[string]func(*termtest.Screen, *exec.Cmd){
 		"Ctrl-C": func(s *termtest.Screen, _ *exec.Cmd) { s.Type("\x03") },
 		"SIGINT": func(_ *termtest.Screen, cmd *exec.Cmd) { _ = cmd.Process.Signal(os.Interrupt) },
+		"SIGHUP": func(_ *termtest.Screen, cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGHUP) },
 	} {
 		if name == "SIGINT" && termtest.Race {
 			t.Log("SKIPPED: SIGINT; under the race detector the library's own race fails it")
@@ -233,6 +235,12 @@ func TestTopRefuses(t *testing.T) {
 	if err == nil || cmd.ProcessState.ExitCode() != 1 || strings.Contains(s.Raw(), "\x1b") {
 		t.Errorf("without a process: %v, %q", err, s.Raw())
 	}
+	holdSilently(t, path)
+	s, cmd = startTop(t, 200, 24, path)
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("of a process without a socket: %v, %q", err, s.Raw())
+	}
+	s.WaitFor("is in use by", "which does not answer at")
 	s, cmd = startTop(t, 200, 24, path, "TERM=dumb")
 	_ = cmd.Wait()
 	s.WaitFor("top needs a terminal")

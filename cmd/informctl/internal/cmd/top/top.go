@@ -44,7 +44,15 @@ Keys: q quits, ? names the others and says what the columns are.`),
 		Example: `  informctl top --db informers.db
   informctl top -d 5`,
 		Args: cmdutil.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
+			defer stop()
+			err := run(ctx, o)
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		},
 	}
 	o.database.AddPath(o.env, cmd)
 	cmd.Flags().FuncP("interval", "d", "How long to wait between two looks, in seconds or such as 500ms; 1 by default.", func(s string) error {
@@ -71,10 +79,14 @@ func run(ctx context.Context, o *options) error {
 	if in == nil || out == nil {
 		return errors.New("top needs a terminal that can move its cursor; status says the same once")
 	}
-	return screen.Run(ctx, screen.Options{
+	err := screen.Run(ctx, screen.Options{
 		File: o.database.Path, Interval: o.interval, Now: o.env.Now, In: in, Out: out,
 		Ask: func(ctx context.Context) ([]informer.Status, error) { return source.AskStatus(ctx, o.database.Path) },
 	})
+	if errors.Is(err, source.ErrNobody) {
+		return source.Unanswered(o.database.Path, err)
+	}
+	return err
 }
 
 // terminalFile returns the stream if it is a terminal that can move its cursor, otherwise
