@@ -209,6 +209,17 @@ func TestFits(t *testing.T) {
 	}
 }
 
+// TestRatesAfterClockSetBack checks that rates go on where the clock of the process was
+// set back.
+func TestRatesAfterClockSetBack(t *testing.T) {
+	at := func(after, events int) informer.Status { return scope(after, "1", "pods", "", 50, events) }
+	m := newModel(t, at(0, 0))
+	play(m, size(120, 24), answer(1, at(1, 77)), answer(2, at(-3599, 77)), answer(3, at(-3598, 97)))
+	if got := screen(m); !strings.Contains(got, " 20 events/s") {
+		t.Errorf("the rate is not 20:\n%s", got)
+	}
+}
+
 // TestQuits checks which keys end the program, and when they do something else.
 func TestQuits(t *testing.T) {
 	for text, want := range map[string]bool{

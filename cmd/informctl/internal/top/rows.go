@@ -43,7 +43,8 @@ func (m *model) remember(a answer) {
 	next := make(map[string]*history, len(keys))
 	for i, s := range a.statuses {
 		h := m.histories[keys[i]]
-		if h == nil || s.Events < h.events { // another process, or another informer
+		// Another process or informer, or a clock that was set back.
+		if h == nil || s.Events < h.events || s.Time.Before(h.at) {
 			h = &history{events: s.Events, at: s.Time}
 		}
 		// A status with the time of the previous one contains nothing new.
