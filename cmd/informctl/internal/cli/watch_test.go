@@ -666,22 +666,33 @@ func TestQueryWatchOfZero(t *testing.T) {
 	}
 }
 
-// TestQueryWatchOnly checks that query --watch-only leaves out what is there.
+// TestQueryWatchOnly checks that query --watch-only leaves out what is there, and names
+// no flag of watch at the end of the process.
 func TestQueryWatchOnly(t *testing.T) {
 	p := runProcess(t, pod("a", "one", "web"))
+	w := watchOnly(t, p)
+	w.stop()
+	w.ends(t, 0, "")
+	w = watchOnly(t, p)
+	p.stop()
+	w.ends(t, 1, "has ended\n")
+}
+
+// watchOnly returns a query --watch-only that has printed its first line.
+func watchOnly(t *testing.T, p *process) *watching {
+	t.Helper()
 	w := following(t, "query", "pods", "--watch-only", "-o", "name", "--db", p.path)
 	line := make(chan string)
 	go func() { line <- w.next(t, 1) }()
 	for i := 0; ; i++ {
-		p.create(t, pod("a", fmt.Sprint("new-", i), "web")) // until the command follows
+		// Until the command follows.
+		p.create(t, pod("a", fmt.Sprintf("new-%p-%d", w, i), "web"))
 		select {
 		case got := <-line:
 			if !strings.HasPrefix(got, "pod/new-") {
 				t.Errorf("the first line is %q", got)
 			}
-			w.stop()
-			w.ends(t, 0, "")
-			return
+			return w
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -94,7 +94,7 @@ func runWatch(ctx context.Context, o *Changes) error {
 	for _, v := range views {
 		following.Go(func() {
 			last, err := o.follow(process, v, parameters, changes)
-			if last != "" && len(views) == 1 && !o.Initial && !errors.Is(err, cmdutil.ErrInterrupted) {
+			if last != "" && len(views) == 1 && !o.Initial && !o.Plain && !errors.Is(err, cmdutil.ErrInterrupted) {
 				err = fmt.Errorf("%w; --since-rv %s goes on from there", err, last)
 			}
 			cancel() // the first scope that ends also ends the others
