@@ -2,9 +2,12 @@ package cli_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,6 +71,37 @@ func TestCompactSays(t *testing.T) {
 	var before, after float64
 	if _, err := fmt.Sscanf(said, path+": %f %3s on the disk before, %f", &before, &unit, &after); err != nil || before != after || before > 16 && unit != "KiB" {
 		t.Errorf("%q: %v; want the same size before and after, of %d bytes", said, err, length)
+	}
+}
+
+// TestCompactKeepsGroup checks that the members of a file's group may read it also when
+// it is compact.
+func TestCompactKeepsGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	if err := copyFile(podFile(t, smallPod), path); err != nil {
+		t.Fatal(err)
+	}
+	groups, err := os.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		groups = append(groups, os.Getegid()+1)
+	}
+	i := slices.IndexFunc(groups, func(g int) bool { return g != os.Getegid() })
+	if i < 0 {
+		t.Skip("the user is in one group")
+	}
+	if err := errors.Join(os.Chown(path, -1, groups[i]), os.Chmod(path, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "compact", "--db", path)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gid := int(info.Sys().(*syscall.Stat_t).Gid); gid != groups[i] || info.Mode().Perm() != 0o640 { //nolint:forcetypeassert // of a file
+		t.Errorf("it has group %d and mode %v, want %d and 0640", gid, info.Mode(), groups[i])
 	}
 }
 

@@ -112,7 +112,11 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(name, before.Mode().Perm()&^0o007); err != nil { // as a start
+	mode := before.Mode().Perm() &^ 0o007 // as a start
+	if !hasGroupOf(name, before) {
+		mode &^= 0o070
+	}
+	if err := os.Chmod(name, mode); err != nil {
 		return err
 	}
 	if err := os.Rename(name, path); err != nil {
@@ -125,6 +129,13 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 		_, err := fmt.Fprintf(w, "%s: %s on the disk before, %s after\n", path, health.Size(allocated(before)), health.Size(allocated(after)))
 		return err
 	})
+}
+
+// hasGroupOf gives a copy the group of the file, and reports whether it has it: a user
+// can give a file only to groups that he is in.
+func hasGroupOf(name string, file os.FileInfo) bool {
+	stat, ok := file.Sys().(*syscall.Stat_t)
+	return ok && os.Lchown(name, -1, int(stat.Gid)) == nil
 }
 
 // allocated returns the bytes that a file takes on the disk. bbolt makes a file longer by
