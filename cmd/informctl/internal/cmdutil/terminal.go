@@ -12,7 +12,7 @@ import (
 
 // Terminal is standard error. If it is a terminal, it has a progress bar below the lines.
 type Terminal struct {
-	Is            bool   // it is a terminal
+	Is            bool   // it is a terminal with room for the bar
 	doing, things string // labels of the bar
 	every         time.Duration
 
@@ -24,13 +24,27 @@ type Terminal struct {
 
 // NewTerminal returns a Terminal that writes to out.
 func NewTerminal(out io.Writer) *Terminal {
-	return &Terminal{out: out, Is: isTerminal(out), doing: "listing", things: "objects", every: 50 * time.Millisecond}
+	return &Terminal{out: out, Is: hasRoom(out), doing: "listing", things: "objects", every: 50 * time.Millisecond}
 }
 
 // isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// barWidth is the number of columns that a bar takes with its texts. A line that wraps
+// stays on the screen when the bar is drawn again.
+const barWidth = 60
+
+// hasRoom reports whether a stream is a terminal on which a bar does not wrap, or one
+// that does not know its width.
+func hasRoom(stream any) bool {
+	if !isTerminal(stream) {
+		return false
+	}
+	width, _, err := term.GetSize(int(stream.(*os.File).Fd())) //nolint:forcetypeassert // a terminal is a file
+	return err != nil || width == 0 || width >= barWidth
 }
 
 // Write writes whole lines in place of the bar. The next Set shows the bar again.

@@ -174,7 +174,7 @@ func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Databa
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	m := o.env.NewMeter("comparing "+info.Scope.Resource, "objects", info.Objects)
+	m := o.env.NewMeter("comparing", "objects", info.Objects)
 	defer m.Stop()
 	done := 0
 	result, err := audit.Run(ctx, audit.Options{
