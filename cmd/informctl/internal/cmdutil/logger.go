@@ -15,6 +15,7 @@ type LogFlags struct{ format string }
 // Add adds the flags.
 func (f *LogFlags) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.format, "log-format", "text", "How to log to standard error, one of: text, json.")
+	CompleteWords(cmd, "log-format", "text", "json")
 }
 
 // Check refuses an unknown format.

@@ -21,24 +21,20 @@ import (
 type completion func(o *selection.Options, db *source.Database, args []string, prefix string) ([]cobra.Completion, error)
 
 // Objects makes a shell complete resources, names, namespaces and indexes from the file,
-// contexts from the kubeconfig, and formats. It panics if a command has them.
+// and formats. It panics if a command has them.
 func Objects(o *selection.Options, cmd *cobra.Command, formats ...cobra.Completion) {
 	cmd.ValidArgsFunction = fromFile(o, completeWanted)
 	flags := map[string]cobra.CompletionFunc{
 		"namespace": fromFile(o, completeNamespace),
 		"index":     fromFile(o, completeIndex),
 		"owned-by":  fromFile(o, completeOwner),
-		"context":   contexts(o),
 		"output": func(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return Matching(formats, prefix)
 		},
 	}
 	for name, complete := range flags {
-		if cmd.Flags().Lookup(name) == nil {
-			continue
-		}
-		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
-			panic(err) // it was registered twice
+		if cmd.Flags().Lookup(name) != nil {
+			cmdutil.CompleteFlag(cmd, name, complete)
 		}
 	}
 }
@@ -135,10 +131,14 @@ func completeNamespace(_ *selection.Options, db *source.Database, args []string,
 func completeIndex(_ *selection.Options, db *source.Database, args []string, _ string) ([]cobra.Completion, error) {
 	infos := db.Scopes
 	if len(args) > 0 {
-		resource, _, _ := strings.Cut(args[0], "/")
-		var err error
-		if infos, err = db.Find(resource); err != nil {
-			return nil, err
+		infos = nil
+		for resource := range strings.SplitSeq(args[0], ",") {
+			resource, _, _ = strings.Cut(resource, "/")
+			found, err := db.Find(resource)
+			if err != nil {
+				return nil, err
+			}
+			infos = append(infos, found...)
 		}
 	}
 	found := sets.New[string]()
@@ -178,15 +178,4 @@ func ofItems(db *source.Database, resource string, of func(source.Item) (string,
 		}
 	}
 	return sets.List(found), nil
-}
-
-// contexts completes a context of the kubeconfig.
-func contexts(o *selection.Options) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		raw, err := o.Database.Kube.ToRawKubeConfigLoader().RawConfig()
-		if err != nil {
-			return cobra.AppendActiveHelp(nil, cmdutil.OneLine(err)), cobra.ShellCompDirectiveNoFileComp
-		}
-		return sets.List(sets.KeySet(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
-	}
 }

@@ -20,6 +20,7 @@ type TableFlags struct {
 // Add adds the flags.
 func (f *TableFlags) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.Format, "output", "o", "table", "How to print, one of: table, json.")
+	cmdutil.CompleteWords(cmd, "output", "table", "json")
 	cmd.Flags().BoolVar(&f.NoHeaders, "no-headers", false, "With a table: no line of headers.")
 }
 

@@ -28,6 +28,7 @@ func (f *FileFlags) addContext(cmd *cobra.Command) {
 	f.Kube = &genericclioptions.ConfigFlags{KubeConfig: new(string), Context: new(string)}
 	cmd.Flags().StringVar(f.Kube.Context, "context", "", "The context whose file is meant where --db names none; the current one of the kubeconfig by default.")
 	cmd.Flags().StringVar(f.Kube.KubeConfig, "kubeconfig", "", "The kubeconfig that has the context.")
+	cmdutil.CompleteContext(cmd, f.Kube)
 }
 
 // Complete finds the file if neither --db nor $INFORMCTL_DB names it: that of the context

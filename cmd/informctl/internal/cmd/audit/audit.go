@@ -88,6 +88,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 anothe
 	o.database.Add(o.env, cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error { return cmdutil.Trouble(o.database.Complete(o.env)) }
 	o.kube.AddFlags(cmd.Flags())
+	cmdutil.CompleteContext(cmd, o.kube)
 	return cmd
 }
 

@@ -145,10 +145,12 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			"Compare with this moment of the log: 30m, 12h ago, a time as 10:02 or 2026-01-02 15:04, or a resource version.")
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "How to print, one of: text, json.")
+	cmdutil.CompleteWords(cmd, "output", "text", "json")
 	cmd.Flags().BoolVar(&o.live, "live", false, "Compare with the API server of the kubeconfig.")
 	o.kube = cluster.NewFlags()
 	o.kube.Namespace = nil // -n selects objects
 	o.kube.AddFlags(cmd.Flags())
+	cmdutil.CompleteContext(cmd, o.kube)
 	o.selection.Database.KeyFlags.Add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd

@@ -76,6 +76,7 @@ in SQL, to the schema kube.`),
 	}
 	flags := cmd.Flags()
 	o.kube.AddFlags(flags)
+	cmdutil.CompleteContext(cmd, o.kube)
 	flags.Lookup("namespace").Hidden = true // resources are published whole
 	o.postgres.Add(cmd)
 	o.Add(cmd, "Every resource that can be listed and watched, without events and leases.")

@@ -15,9 +15,7 @@ import (
 // of the kubeconfig.
 func (o *options) addCompletion(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = o.completeServed
-	if err := cmd.RegisterFlagCompletionFunc("exclude", o.completeServed); err != nil {
-		panic(err) // it was registered twice
-	}
+	cmdutil.CompleteFlag(cmd, "exclude", o.completeServed)
 }
 
 func (o *options) completeServed(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -106,6 +106,7 @@ its server.`),
 	o.database.Kube = o.kube
 	o.database.Add(o.env, cmd)
 	o.kube.AddFlags(flags)
+	cmdutil.CompleteContext(cmd, o.kube)
 	flags.Lookup("namespace").Usage = "Only objects of this namespace; all namespaces by default."
 	o.Add(cmd, "Every resource that can be listed and watched.")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
