@@ -53,7 +53,7 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 					AND NOT EXISTS (SELECT FROM informctl.object o WHERE o.scope = k.scope AND o.key = k.key) RETURNING *)
 			INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
 			SELECT g.scope, g.cluster, g.resource, -row_number() OVER (ORDER BY g.key), 'deleted', clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g
-			WHERE NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $2 AND c.key = g.key)`), s.id, s.last.seq); err != nil {
+			WHERE NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $2 AND c.key = g.key AND c.uid = g.uid)`), s.id, s.last.seq); err != nil {
 			return err
 		}
 		// The place is where the log ended before the objects were compared: what has
@@ -80,8 +80,9 @@ func (p *projector) published(ctx context.Context, s projected, after []byte) ([
 }
 
 // writeObjects writes the objects that differ and what has changed. Of a scope's first
-// objects nothing is known to have. The content is compared, too: another version of a
-// custom resource may have changed it at the same resource version.
+// objects nothing is known to have. An object that was replaced by another of its name
+// was deleted, no later than the last mark was written. The content is compared, too:
+// another version of a custom resource may have changed it at the same resource version.
 func (p *projector) writeObjects(ctx context.Context, s projected, rows []projectedRow, isFirst bool) error {
 	if len(rows) == 0 {
 		return nil
@@ -97,7 +98,14 @@ func (p *projector) writeObjects(ctx context.Context, s projected, rows []projec
 		b := &pgx.Batch{}
 		if !isFirst {
 			b.Queue(p.db.sql(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
-				SELECT $1, $2, $3, -t.rv, CASE WHEN k.key IS NULL THEN 'created' ELSE 'updated' END, clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1),
+				SELECT $1, $2, $3, -k.rv, 'deleted', $11, (SELECT as_of FROM kube.place WHERE scope = $1),
+					k.namespace, k.name, k.uid, k.rv, k.object
+				FROM `+ofSQL+` JOIN kube.object k ON k.scope = $1 AND k.key = t.key
+				WHERE k.uid <> t.uid
+					AND NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $10 AND c.key = k.key AND c.uid = k.uid)
+				ON CONFLICT DO NOTHING`), append(objects.args(s), s.last.seq, s.lastAt)...)
+			b.Queue(p.db.sql(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
+				SELECT $1, $2, $3, -t.rv, CASE WHEN k.uid = t.uid THEN 'updated' ELSE 'created' END, clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1),
 					t.namespace, t.name, t.uid, t.rv, t.object::jsonb
 				FROM `+ofSQL+` LEFT JOIN kube.object k ON k.scope = $1 AND k.key = t.key
 				WHERE (k.key IS NULL OR k.rv <> t.rv OR k.uid <> t.uid OR k.object <> t.object::jsonb)

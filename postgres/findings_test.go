@@ -288,6 +288,7 @@ func TestSQLFindings(t *testing.T) {
 		"a feed that is made anew":                  testMadeAnew,
 		"a projector that is younger than the feed": testAsOf,
 		"changes while objects are compared":        testComparedChanges,
+		"an object that was replaced in a gap":      testReplacedInGap,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -1955,6 +1956,38 @@ func testComparedChanges(sc *scene) {
 	sc.project(p)
 	if diff := cmp.Diff([]string{"updated a@11", "updated b@12", "deleted c@13"}, one[[]string](sc, "SELECT array_agg(change || ' ' || name || '@' || rv ORDER BY rv) FROM kube.history")); diff != "" {
 		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
+func testReplacedInGap(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1, "a1"), object("b", 2, "b1"), object("c", 3, "c1"))
+	sc.project(p)
+	scope := projected{id: sc.w.id, kind: modelScope.Kind, resource: modelScope.Resource, place: &anchor{}}
+	*scope.place = sc.w.end
+	sc.push(cache.Deleted, object("a", 11, "a1"))
+	sc.push(cache.Added, object("a", 12, "a2"))
+	sc.push(cache.Deleted, object("b", 13, "b1"))
+	scope.last = sc.w.end
+	scope.lastAt = one[time.Time](sc, "SELECT at FROM informctl.change WHERE seq = $1", sc.w.end.seq)
+	// The log has these.
+	sc.push(cache.Added, object("b", 14, "b2"))
+	sc.push(cache.Deleted, object("c", 15, "c1"))
+	sc.push(cache.Added, object("c", 16, "c2"))
+	if err := p.compare(sc.Context(), scope); err != nil {
+		sc.Fatal(err)
+	}
+	sc.project(p)
+	for name, want := range map[string][]string{
+		"a": {"deleted a1@1 a1", "created a2@12 a2"}, "b": {"deleted b1@2 b1", "created b2@14 b2"}, "c": {"deleted c1@15 c1", "created c2@16 c2"},
+	} {
+		got := one[[]string](sc, "SELECT array_agg(change || ' ' || uid || '@' || rv || ' ' || (object #>> '{metadata,uid}') ORDER BY at) FROM kube.history WHERE name = $1", name)
+		if diff := cmp.Diff(want, got); diff != "" {
+			sc.Errorf("history of %s (-want +got):\n%s", name, diff)
+		}
+	}
+	if n := one[int](sc, "SELECT count(*) FROM kube.history WHERE change = 'deleted' AND rv < 10 AND after IS NULL"); n != 0 {
+		sc.Errorf("%d deletions that were found by comparison have no time after which they were made", n)
 	}
 }
 
