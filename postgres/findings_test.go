@@ -95,6 +95,7 @@ func TestFindings(t *testing.T) {
 		"a problem that is not mended yet":               testProblem,
 		"a probe that waits for a lock":                  testLockedProbe,
 		"a take-over is no sign of life":                 testTakeOverHearsNothing,
+		"a scope that is to be published twice":          testSameScope,
 		"a future time is no sign of life":               testFutureTimes,
 		"no way back in time from the API server":        testBackFromDirect,
 		"no way back in time by a clock that is behind":  testBackByClock,
@@ -1645,6 +1646,29 @@ func testTakeOverHearsNothing(sc *scene) {
 
 // testFutureTimes checks that times of a clock that is ahead, as those of the primary
 // before a failover, do not pass for news.
+func testSameScope(sc *scene) {
+	metadata, selected, again := modelScope, modelScope, modelScope
+	metadata.Form = store.Metadata
+	selected.LabelSelector, again.LabelSelector = "a=b,c=d", "c=d,a=b"
+	publish := func(scopes ...store.Scope) error {
+		ctx, cancel := context.WithCancel(sc.Context())
+		cancel() // what is valid waits for no lease
+		var all []Collection
+		for _, s := range scopes {
+			all = append(all, Collection{Scope: s, ListerWatcher: &cache.ListWatch{}, Example: &corev1.ConfigMap{}})
+		}
+		return sc.db.Publish(ctx, all, PublishOptions{})
+	}
+	for what, scopes := range map[string][]store.Scope{"forms": {modelScope, metadata}, "selectors": {modelScope, selected, again}} {
+		if err := publish(scopes...); err == nil || !strings.Contains(err.Error(), "configmaps") {
+			sc.Errorf("two %s of one scope: %v, want an error that names it", what, err)
+		}
+	}
+	if err := publish(modelScope, selected); err != nil {
+		sc.Errorf("a scope and a part of it: %v", err)
+	}
+}
+
 func testFutureTimes(sc *scene) {
 	sc.list(10, object("a", 1))
 	lw := sc.follower(FollowOptions{})

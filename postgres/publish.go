@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	mathrand "math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,6 +85,8 @@ func (db *DB) Publish(ctx context.Context, collections []Collection, opts Publis
 			return fmt.Errorf("publish %s: a ListerWatcher and an Example are needed", s.Resource)
 		case s.Cluster == "":
 			return fmt.Errorf("publish %s: the scope needs the Cluster, which tells it from that of another cluster", s.Resource)
+		case slices.ContainsFunc(collections[:i], func(other Collection) bool { return other.Scope == s }):
+			return fmt.Errorf("publish %s: the scope is there twice, and needs one collection", s)
 		case opts.Group == "":
 			opts.Group = s.Cluster
 		}
