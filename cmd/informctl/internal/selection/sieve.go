@@ -128,6 +128,7 @@ func (s *Sieve) verdicts() (notes []string, err error) {
 	}
 	if s.Where != nil {
 		add(s.Where.verdict())
+		add(s.Where.unanswered(), nil)
 	}
 	return notes, err
 }

@@ -22,6 +22,7 @@ type Condition struct {
 	GoesOn bool
 
 	asked, lacking, failing atomic.Int64
+	unknown                 atomic.Int64           // changes for which a state is needed that is not known
 	missing                 atomic.Pointer[string] // a field that one of them lacks
 	wrong                   atomic.Pointer[string] // an error of a failing object
 }
@@ -40,7 +41,7 @@ func ParseCondition(text string, now time.Time, others ...string) (*Condition, e
 
 // restart forgets all objects.
 func (c *Condition) restart() {
-	for _, n := range []*atomic.Int64{&c.asked, &c.lacking, &c.failing} {
+	for _, n := range []*atomic.Int64{&c.asked, &c.lacking, &c.failing, &c.unknown} {
 		n.Store(0)
 	}
 	c.missing.Store(nil)
@@ -53,17 +54,35 @@ func (c *Condition) matches(obj runtime.Object) (bool, error) {
 	return c.holds(map[string]any{objectVariable: celValue(obj)})
 }
 
-// MatchesChange does what matches does for a change. A state that is nil was not there.
-func (c *Condition) MatchesChange(before, after runtime.Object) (bool, error) {
-	return c.holds(map[string]any{objectVariable: celValue(after), OldVariable: celValue(before)})
+// State is a state of an object before or after a change.
+type State struct {
+	Object  runtime.Object // nil if there was none, or it is not known
+	Unknown bool           // there was one, which is not known any more
+}
+
+func (s State) celValue() any {
+	if s.Unknown {
+		return types.NewUnknown(0, nil)
+	}
+	return celValue(s.Object)
+}
+
+// MatchesChange does what matches does for a change. A change does not match if the
+// answer depends on a state that is not known.
+func (c *Condition) MatchesChange(before, after State) (bool, error) {
+	return c.holds(map[string]any{objectVariable: after.celValue(), OldVariable: before.celValue()})
 }
 
 func (c *Condition) holds(variables map[string]any) (bool, error) {
 	c.asked.Add(1)
 	out, err := c.eval(variables)
 	if err == nil {
-		if answer, ok := out.(types.Bool); ok {
+		switch answer := out.(type) {
+		case types.Bool:
 			return bool(answer), nil
+		case *types.Unknown:
+			c.unknown.Add(1)
+			return false, nil
 		}
 		err = fmt.Errorf("the expression is of type %s, and has to be a bool", typeName(out))
 	}
@@ -92,7 +111,7 @@ func (c *Condition) fail(err error) {
 // verdict returns what a user should know after the last object. It returns an error if
 // the expression failed for every object, and not only because fields are missing.
 func (c *Condition) verdict() (note string, err error) {
-	asked, lacking, failing := c.asked.Load(), c.lacking.Load(), c.failing.Load()
+	asked, lacking, failing := c.asked.Load()-c.unknown.Load(), c.lacking.Load(), c.failing.Load()
 	missing, wrong := c.missing.Load(), c.wrong.Load()
 	switch {
 	case failing > 0 && lacking+failing == asked:
@@ -103,4 +122,12 @@ func (c *Condition) verdict() (note string, err error) {
 		return fmt.Sprintf("none of %d objects has the field %q that --where asks for", asked, *missing), nil
 	}
 	return "", nil
+}
+
+// unanswered returns what a user should know of changes whose states are not known.
+func (c *Condition) unanswered() (note string) {
+	if n := c.unknown.Load(); n > 0 {
+		return fmt.Sprintf("--where has no answer for %d of %d changes, which count as not matching: a state is not known any more", n, c.asked.Load())
+	}
+	return ""
 }

@@ -97,7 +97,7 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 	if err != nil {
 		return nil, i.Wrap(err)
 	}
-	passes, err := h.passes(i, states)
+	passes, err := h.passes(i, c, states)
 	if err != nil {
 		return nil, i.Wrap(err)
 	}
@@ -213,7 +213,7 @@ func (o *options) shown(v *source.View, obj runtime.Object) (runtime.Object, err
 }
 
 // passes reports whether a change is asked for by what its objects contain.
-func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err error) {
+func (h *historian) passes(i source.Item, c store.Event, states [2]runtime.Object) (_ bool, err error) {
 	either := func(test func(runtime.Object) (bool, error)) (bool, error) {
 		for _, obj := range states {
 			if obj == nil {
@@ -256,7 +256,10 @@ func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err
 	if h.o.selection.Sieve.Where == nil {
 		return true, nil
 	}
-	return h.o.selection.Sieve.Where.MatchesChange(states[0], states[1])
+	state := func(n int, v *store.Version) selection.State {
+		return selection.State{Object: states[n], Unknown: v != nil && !v.IsKnown()}
+	}
+	return h.o.selection.Sieve.Where.MatchesChange(state(0, c.Old), state(1, c.New))
 }
 
 // fieldsOf returns the fields that differ and are asked for, without what every change
