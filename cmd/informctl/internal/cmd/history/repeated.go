@@ -21,15 +21,31 @@ func (c *loggedChange) object() object {
 	return object{c.scope.Info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name}
 }
 
-// withoutRepeated removes what another scope has told of a change, too.
+// withoutRepeated removes what another scope has told of a change, too. What tells of an
+// update has its resource version: there may be thousands of one object, as of a Lease.
 func withoutRepeated(found []loggedChange) []loggedChange {
-	byObject := map[object][]*loggedChange{}
+	if !slices.ContainsFunc(found, func(c loggedChange) bool { return c.scope != found[0].scope }) {
+		return found
+	}
+	type update struct {
+		of object
+		rv string
+	}
+	byObject, updates := map[object][]*loggedChange{}, map[update][]*loggedChange{}
 	for i := range found {
-		of := found[i].object()
-		byObject[of] = append(byObject[of], &found[i])
+		c := &found[i]
+		of := c.object()
+		byObject[of] = append(byObject[of], c)
+		if c.Change == "updated" {
+			updates[update{of, c.ResourceVersion}] = append(updates[update{of, c.ResourceVersion}], c)
+		}
 	}
 	return slices.DeleteFunc(slices.Clone(found), func(c loggedChange) bool {
-		return slices.ContainsFunc(byObject[c.object()], func(other *loggedChange) bool {
+		others := byObject[c.object()]
+		if c.Change == "updated" {
+			others = updates[update{c.object(), c.ResourceVersion}]
+		}
+		return slices.ContainsFunc(others, func(other *loggedChange) bool {
 			return other.scope != c.scope && (other.UID == c.UID || other.UID == "" || c.UID == "") && other.tells(&c)
 		})
 	})
