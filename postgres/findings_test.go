@@ -96,6 +96,7 @@ func TestFindings(t *testing.T) {
 		"a probe that waits for a lock":                  testLockedProbe,
 		"a take-over is no sign of life":                 testTakeOverHearsNothing,
 		"a scope that is to be published twice":          testSameScope,
+		"a busy watch whose source is switched":          testSwitchedBusy,
 		"a future time is no sign of life":               testFutureTimes,
 		"no way back in time from the API server":        testBackFromDirect,
 		"no way back in time by a clock that is behind":  testBackByClock,
@@ -1666,6 +1667,42 @@ func testSameScope(sc *scene) {
 	}
 	if err := publish(modelScope, selected); err != nil {
 		sc.Errorf("a scope and a part of it: %v", err)
+	}
+}
+
+func testSwitchedBusy(sc *scene) {
+	lw := sc.follower(FollowOptions{Upstream: &cache.ListWatch{}})
+	sc.list(10, object("a", 1), object("b", 2), object("c", 3))
+	for rv := int64(11); rv < 15; rv++ {
+		sc.push(cache.Updated, object("a", rv))
+	}
+	for what, opts := range map[string]metav1.ListOptions{
+		"objects": {SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, "rows": {ResourceVersion: "10"},
+	} {
+		w, err := lw.WatchWithContext(sc.Context(), opts)
+		if err != nil {
+			sc.Fatal(err)
+		}
+		<-w.ResultChan()
+		if err := lw.Direct(true); err != nil {
+			sc.Fatal(err)
+		}
+		// The next event waits for the handlers of the first one.
+		ended := func() bool {
+			sc.db.hub.mu.Lock()
+			defer sc.db.hub.mu.Unlock()
+			return len(sc.db.hub.waiters) == 0
+		}
+		for began := time.Now(); !ended() && time.Since(began) < 20*time.Second; {
+			<-time.After(time.Millisecond)
+		}
+		if e, ok := <-w.ResultChan(); ok {
+			sc.Errorf("a watch that sends %s goes on with %s after the API server was to answer", what, e.Type)
+		}
+		w.Stop()
+		if err := lw.Direct(false); err != nil {
+			sc.Fatal(err)
+		}
 	}
 }
 

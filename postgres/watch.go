@@ -161,7 +161,15 @@ func (w *watcher) run(ctx context.Context, switched <-chan struct{}) {
 	defer w.stop()
 	stop := context.AfterFunc(w.l.db.hub.ctx, w.stop)
 	defer stop()
-	err := resumable(w.follow(ctx, switched))
+	// It ends also while its events wait for handlers.
+	w.l.db.hub.parts.Go(func() {
+		select {
+		case <-switched:
+			w.stop()
+		case <-ctx.Done():
+		}
+	})
+	err := resumable(w.follow(ctx))
 	if err == nil || isOver(ctx) {
 		return
 	}
@@ -182,7 +190,7 @@ func (w *watcher) send(ctx context.Context, t watch.EventType, obj runtime.Objec
 	}
 }
 
-func (w *watcher) follow(ctx context.Context, switched <-chan struct{}) error {
+func (w *watcher) follow(ctx context.Context) error {
 	if w.initial {
 		if err := w.sendObjects(ctx); err != nil {
 			return err
@@ -207,8 +215,6 @@ func (w *watcher) follow(ctx context.Context, switched <-chan struct{}) error {
 		w.l.db.hub.read(w.waiter, w.pos)
 		select {
 		case <-ctx.Done():
-		case <-switched:
-			return nil
 		case <-w.waiter.wake:
 		case <-check.C:
 			// A feed that is not written any more has no rows that say so.
