@@ -21,7 +21,7 @@ const DefaultSchema = "informctl"
 
 // Options configure a DB. The zero value is usable.
 type Options struct {
-	// Schema is the schema of the tables. "" means DefaultSchema.
+	// Schema is the schema of the tables, any but SQLSchema. "" means DefaultSchema.
 	Schema string
 	// Poll is how often the process asks what is new, in one query for all of its
 	// watches. It is the delay of a change where Listen is not set or does not work. 0
@@ -103,6 +103,9 @@ func newPool(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, erro
 }
 
 func parse(dsn string, opts Options) (*pgxpool.Config, error) {
+	if opts.Schema == SQLSchema {
+		return nil, fmt.Errorf("schema %s is that of SQL, what is published needs another schema", SQLSchema)
+	}
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		// pgx leaves out the password.

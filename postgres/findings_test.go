@@ -97,6 +97,7 @@ func TestFindings(t *testing.T) {
 		"a take-over is no sign of life":                 testTakeOverHearsNothing,
 		"a scope that is to be published twice":          testSameScope,
 		"a busy watch whose source is switched":          testSwitchedBusy,
+		"the schema of SQL":                              testSchemaOfSQL,
 		"a future time is no sign of life":               testFutureTimes,
 		"no way back in time from the API server":        testBackFromDirect,
 		"no way back in time by a clock that is behind":  testBackByClock,
@@ -1703,6 +1704,23 @@ func testSwitchedBusy(sc *scene) {
 		if err := lw.Direct(false); err != nil {
 			sc.Fatal(err)
 		}
+	}
+}
+
+func testSchemaOfSQL(sc *scene) {
+	opts := Options{Schema: SQLSchema}
+	if err := Migrate(sc.Context(), sc.dsn, opts); err == nil || !strings.Contains(err.Error(), "another schema") {
+		sc.Errorf("tables of the feed in the schema of SQL: %v", err)
+	}
+	db, err := Open(sc.Context(), sc.dsn, opts)
+	if err == nil {
+		_ = db.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "another schema") {
+		sc.Errorf("a feed in the schema of SQL: %v", err)
+	}
+	if one[bool](sc, "SELECT to_regclass('kube.scope') IS NOT NULL") {
+		sc.Error("the tables were created")
 	}
 }
 
