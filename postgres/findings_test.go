@@ -31,6 +31,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	"github.com/informctl/informctl/internal/clocktest"
 	"github.com/informctl/informctl/internal/fakeapi"
@@ -292,6 +294,7 @@ func TestSQLFindings(t *testing.T) {
 		"a projector that is younger than the feed": testAsOf,
 		"changes while objects are compared":        testComparedChanges,
 		"an object that was replaced in a gap":      testReplacedInGap,
+		"a standby at first":                        testStandbyFirst,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -2067,6 +2070,57 @@ func testReplacedInGap(sc *scene) {
 	}
 	if n := one[int](sc, "SELECT count(*) FROM kube.history WHERE change = 'deleted' AND rv < 10 AND after IS NULL"); n != 0 {
 		sc.Errorf("%d deletions that were found by comparison have no time after which they were made", n)
+	}
+}
+
+func testStandbyFirst(sc *scene) {
+	sc.projector()
+	sc.list(10, object("a", 1))
+	conn, err := sc.db.pool.Acquire(sc.Context())
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer conn.Release()
+	// As of an address that still leads to the former primary.
+	readOnly := func(is string) {
+		sc.Helper()
+		var name string
+		if err := conn.QueryRow(sc.Context(), "SELECT quote_ident(current_database())").Scan(&name); err != nil {
+			sc.Fatal(err)
+		}
+		if _, err := conn.Exec(sc.Context(), "ALTER DATABASE "+name+" SET default_transaction_read_only = "+is); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	readOnly("on")
+	defer readOnly("off")
+	db, err := Open(sc.Context(), sc.dsn, Options{Schema: sc.db.opts.Schema})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	log := logger.GetSink().(ktesting.Underlier).GetBuffer()
+	ctx, cancel := context.WithCancel(klog.NewContext(sc.Context(), logger))
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- db.Project(ctx, ProjectOptions{Every: time.Millisecond}) }()
+	wait := func(text string) {
+		sc.Helper()
+		for !strings.Contains(log.String(), text) {
+			select {
+			case err := <-ended:
+				sc.Fatalf("SQL is not written any more: %v", err)
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	wait("The tables of SQL cannot be asked for")
+	readOnly("off")
+	wait("Writing SQL")
+	cancel()
+	if err := <-ended; err != nil {
+		sc.Error(err)
 	}
 }
 

@@ -61,8 +61,20 @@ func MigrateSQL(ctx context.Context, dsn string, opts Options) error {
 // published in another schema.
 func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
 	opts = opts.withDefaults()
-	if err := db.claimSQL(ctx); err != nil {
-		return err
+	for {
+		err := db.claimSQL(ctx)
+		if err == nil {
+			break
+		}
+		if isOver(ctx) {
+			return nil
+		}
+		if !IsUnreachable(err) {
+			return err
+		}
+		db.failed(ctx, err)
+		klog.FromContext(ctx).Info("The tables of SQL cannot be asked for", "err", err.Error())
+		pause(ctx, opts.TTL/5)
 	}
 	l := &lease{db: db, table: SQLSchema + ".lease", group: SQLSchema, holder: newHolder(), ttl: opts.TTL}
 	for {
@@ -86,9 +98,12 @@ func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
 // is ErrSchema if they are of another: its scopes have the same numbers.
 func (db *DB) claimSQL(ctx context.Context) error {
 	var feed string
-	_, err := db.pool.Exec(ctx, "UPDATE kube.version SET feed = $1 WHERE feed = ''", db.opts.Schema)
-	if err == nil {
-		err = db.pool.QueryRow(ctx, "SELECT feed FROM kube.version").Scan(&feed)
+	const ask = "SELECT feed FROM kube.version"
+	err := db.pool.QueryRow(ctx, ask).Scan(&feed)
+	if err == nil && feed == "" {
+		if _, err = db.pool.Exec(ctx, "UPDATE kube.version SET feed = $1 WHERE feed = ''", db.opts.Schema); err == nil {
+			err = db.pool.QueryRow(ctx, ask).Scan(&feed) // another one may have been first
+		}
 	}
 	switch {
 	case codeOf(err) == undefinedTable:
