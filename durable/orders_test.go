@@ -86,6 +86,43 @@ func TestAddAfterAfterDone(t *testing.T) {
 	})
 }
 
+// TestInterruptedBeforeDelay checks that a key whose work ends without Forget runs after the
+// next start, and again at the time of an earlier delay, unless that work has added it.
+func TestInterruptedBeforeDelay(t *testing.T) {
+	for name, again := range map[string]bool{"interrupted": false, "tried again": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				x := cache.ObjectName{Namespace: "default", Name: "x"}
+				l := w.start(0)
+				l.queue.AddAfter(x, time.Hour)
+				l.queue.Add(x)
+				got, _ := l.queue.Get()
+				unresolved, atStart := 1, []string{"x"}
+				if again {
+					l.queue.AddAfter(got, 2*time.Hour)
+					unresolved, atStart = 0, nil
+				}
+				l.queue.Done(got)
+				w.pass(5 * time.Second)
+				if s := l.consumer.Status(); s.Unresolved != unresolved || s.Delayed != 1 {
+					t.Errorf("status %+v, want %d unresolved and one delayed", s, unresolved)
+				}
+				l.end()
+				l = w.start(0).begin()
+				w.pass(30 * time.Minute)
+				l.want("after the start", atStart...)
+				w.pass(time.Hour)
+				l.want("in an hour", "x")
+				l.end()
+				l = w.start(0).begin()
+				w.pass(3 * time.Hour)
+				l.want("when all is done")
+				l.end()
+			})
+		})
+	}
+}
+
 // TestClockWasBack checks that a delayed key that was worked on is done, whatever the
 // clock said.
 func TestClockWasBack(t *testing.T) {

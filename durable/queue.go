@@ -114,6 +114,7 @@ type keyEntry struct {
 	dirty     bool // it was added and Get has not returned it since
 	inWork    bool // between Get and Done
 	forgotten bool // since Get
+	again     bool // it was added since Get, at once or after a time
 	added     bool // by somebody, and not only restored
 	stored    bool // the ledger may have it
 	// apart means that Due is not the delay of what the inner queue has ready or has just
@@ -294,7 +295,7 @@ func (q *queue[T]) recordLocked(item T, after time.Duration, priority *int) {
 	if e == nil {
 		return
 	}
-	e.added, e.Unresolved = true, false
+	e.added, e.again, e.Unresolved = true, true, false
 	if p := ptr.Deref(priority, 0); e.Priority == nil || p > *e.Priority || !e.dirty && e.Due.IsZero() {
 		e.Priority = &p
 	}
@@ -376,7 +377,7 @@ func (q *queue[T]) got(item T, shutdown bool) {
 	}
 	q.c.mu.Lock()
 	if e := q.noteLocked(item); e != nil {
-		e.dirty, e.inWork, e.forgotten, e.Unresolved = false, true, false, false
+		e.dirty, e.inWork, e.forgotten, e.again, e.Unresolved = false, true, false, false, false
 		rest := time.Until(e.fires)
 		switch {
 		case e.Due.IsZero():
@@ -400,7 +401,7 @@ func (q *queue[T]) Done(item T) {
 	if e := q.states[item]; e != nil && q.c.phase != over {
 		q.changed[item] = struct{}{}
 		e.inWork = false
-		e.Unresolved = !e.forgotten && !e.dirty && e.Due.IsZero()
+		e.Unresolved = !e.forgotten && !e.dirty && !e.again
 	}
 	q.c.mu.Unlock()
 	q.TypedRateLimitingInterface.Done(item)

@@ -8,11 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/informctl/informctl/durable"
+	"github.com/informctl/informctl/durable/controllerruntime"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -142,6 +145,67 @@ func TestDelayOfWaitingKey(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestInterruptedBeforeDelay checks that a request whose work ends without Forget, as after
+// a terminal error, runs after the next start although a delay of it is pending.
+func TestInterruptedBeforeDelay(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		key := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "a", Name: "key"}}
+		var consumer *durable.Consumer
+		open := func() (q workqueue.TypedRateLimitingInterface[reconcile.Request], end func()) {
+			t.Helper()
+			db, err := bolt.Open(filepath.Join(dir, "informers.db"), bolt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := durable.Open(db, "a", durable.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			consumer = c
+			limiter := workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()
+			q = controllerruntime.NewQueue(c)("a", limiter)
+			return q, func() {
+				t.Helper()
+				q.ShutDown()
+				if err := errors.Join(c.Close(), db.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		get := func(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			t.Helper()
+			if got, over := q.Get(); over || got != key {
+				t.Errorf("got %v, want %v", got, key)
+			}
+		}
+		begun := time.Now()
+		q, end := open()
+		q.Add(key)
+		q.AddAfter(key, time.Hour) // by an event, while it waits
+		get(q)
+		q.Done(key)
+		pass(5 * time.Second)
+		if s := consumer.Status(); s.Unresolved != 1 || s.Delayed != 1 {
+			t.Errorf("status %+v, want one that is unresolved and delayed", s)
+		}
+		end()
+		q, end = open()
+		for _, want := range []time.Duration{0, time.Hour} {
+			if t.Failed() {
+				break // it would wait for ever
+			}
+			get(q)
+			if age := time.Since(begun); age < want || age > want+time.Minute {
+				t.Errorf("it came after %s, want %s", age, want)
+			}
+			q.Forget(key)
+			q.Done(key)
+		}
+		end()
+	})
 }
 
 // pass lets time pass in the bubble.
