@@ -325,9 +325,14 @@ func (c *Consumer) noteLocked(s *scope) {
 	}
 }
 
+// missingLocked returns how many handlers that the place knows are not there.
+func (s *scope) missingLocked() int {
+	return max(max(s.allowed, s.known.Handlers)-len(s.members), 0)
+}
+
 // markLocked sets a fence for each member.
 func (s *scope) markLocked() {
-	if len(s.members) == 0 || len(s.members) < max(s.allowed, s.known.Handlers) {
+	if len(s.members) == 0 || s.missingLocked() > 0 {
 		return
 	}
 	var first store.Place

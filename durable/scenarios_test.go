@@ -372,6 +372,38 @@ func TestRemoved(t *testing.T) {
 	})
 }
 
+// TestMissingOfRemoved checks that a handler that was removed is missing in the same
+// process, too, until another one takes its place.
+func TestMissingOfRemoved(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.open()
+		l.addHandler(enqueue{l})
+		r, err := l.inf.AddEventHandler(l.consumer.Handler(enqueue{l}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.run()
+		l.begin()
+		wantMissing := func(when string, want int) {
+			t.Helper()
+			w.pass(5 * time.Second)
+			if s := l.consumer.Status().Scopes[0]; s.Missing != want {
+				t.Errorf("%s: status %+v, want %d missing", when, s, want)
+			}
+		}
+		wantMissing("at first", 0)
+		if err := l.inf.RemoveEventHandler(r); err != nil {
+			t.Fatal(err)
+		}
+		w.put("b", "owner-b")
+		wantMissing("with one removed", 1)
+		l.addHandler(enqueue{l})
+		wantMissing("with another in its place", 0)
+		l.end()
+	})
+}
+
 // TestRewound checks a server that was restored from a backup while no process ran: the
 // handler receives the older state after the newer one that the log has.
 func TestRewound(t *testing.T) {

@@ -57,11 +57,11 @@ type ScopeStatus struct {
 	// ResourceVersion is that of the place in the ledger.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Handlers        int    `json:"handlers"`
-	// Missing is the number of handlers that the place knows and that were not added yet.
-	// The place does not move until they are, or until the log does not reach back to it:
-	// from then on they are not missing, and receive everything if they come. A scope for
-	// which no handler has come in ten minutes of work counts as one that the program has
-	// given up: it misses nothing.
+	// Missing is the number of handlers that the place knows and that were not added yet,
+	// or were removed. The place does not move until they are added, or until the log does
+	// not reach back to it: from then on they are not missing, and receive everything if
+	// they come. A scope for which no handler has come in ten minutes of work counts as
+	// one that the program has given up: it misses nothing.
 	Missing int `json:"missing,omitempty"`
 	// Behind is the number of commits in the log of the scope that are after the place,
 	// while a process has the Consumer.
@@ -81,7 +81,7 @@ func (c *Consumer) Status() Status {
 	for _, s := range c.scopes {
 		of := ScopeStatus{ID: s.id, ResourceVersion: s.known.RV, Handlers: len(s.members), Behind: s.behindLocked()}
 		if s.used || !c.isLongActiveLocked(time.Now()) {
-			of.Missing, of.Everything = max(s.allowed-len(s.members), 0), s.why
+			of.Missing, of.Everything = s.missingLocked(), s.why
 		}
 		out.Scopes = append(out.Scopes, of)
 	}
