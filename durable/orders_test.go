@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/internal/resume"
@@ -121,6 +123,75 @@ func TestInterruptedBeforeDelay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// panicsOnce is a rate limiter whose first call of When panics.
+type panicsOnce struct {
+	workqueue.TypedRateLimiter[cache.ObjectName]
+	once sync.Once
+}
+
+func (l *panicsOnce) When(item cache.ObjectName) time.Duration {
+	l.once.Do(func() { panic("a rate limiter") })
+	return l.TypedRateLimiter.When(item)
+}
+
+// refuses is a codec that panics until it is told not to.
+type refuses struct {
+	durable.Codec[cache.ObjectName]
+	refuses bool
+}
+
+func (c *refuses) Encode(item cache.ObjectName) ([]byte, error) {
+	if c.refuses {
+		panic("a codec")
+	}
+	return c.Codec.Encode(item)
+}
+
+// TestPanicOfLimiter checks that a panic of the program's rate limiter or codec leaves the
+// consumer to the other workers, where the process goes on.
+func TestPanicOfLimiter(t *testing.T) {
+	inBubble(t, func(w *world) {
+		db, err := bolt.Open(w.path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := durable.Open(db, "test", durable.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter := &panicsOnce{TypedRateLimiter: workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()}
+		codec := &refuses{Codec: durable.ObjectNames}
+		inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
+		queue := durable.WrapQueue(c, limiter, codec, inner)
+		panics := func(what string, f func()) {
+			t.Helper()
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s did not panic", what)
+				}
+			}()
+			f()
+		}
+		x, y := cache.ObjectName{Namespace: "default", Name: "x"}, cache.ObjectName{Namespace: "default", Name: "y"}
+		panics("When", func() { queue.AddRateLimited(x) })
+		codec.refuses = true
+		inner.Add(y) // nobody has recorded it
+		panics("Encode", func() { _, _ = queue.Get() })
+		inner.Done(y)
+		codec.refuses = false
+		queue.Add(x)
+		if got, _ := queue.Get(); got != x {
+			t.Errorf("got %v, want %v", got, x)
+		}
+		queue.Forget(x)
+		queue.Done(x)
+		if err := errors.Join(c.Close(), db.Close()); err != nil {
+			t.Error(err)
+		}
+		inner.ShutDown()
+	})
 }
 
 // TestClockWasBack checks that a delayed key that was worked on is done, whatever the

@@ -330,14 +330,20 @@ func (q *queue[T]) addOne(item T, after time.Duration, priority *int) {
 func (q *queue[T]) AddRateLimited(item T) { q.addRateLimited(item, nil) }
 
 func (q *queue[T]) addRateLimited(item T, priority *int) {
+	q.add(item, q.recordFailure(item, priority), priority)
+}
+
+// recordFailure records that a key was added after the time that it returns, which the
+// rate limiter says. What the program has written may panic: the lock does not stay.
+func (q *queue[T]) recordFailure(item T, priority *int) (after time.Duration) {
 	q.c.mu.Lock()
-	after := q.limiter.When(item)
+	defer q.c.mu.Unlock()
+	after = q.limiter.When(item)
 	if e := q.noteLocked(item); e != nil {
 		e.Failures, e.Last = q.limiter.NumRequeues(item), after
 	}
 	q.recordLocked(item, after, priority)
-	q.c.mu.Unlock()
-	q.add(item, after, priority)
+	return after
 }
 
 // NumRequeues implements workqueue.TypedRateLimitingInterface.
@@ -375,24 +381,30 @@ func (q *queue[T]) got(item T, shutdown bool) {
 	if shutdown {
 		return
 	}
-	q.c.mu.Lock()
-	if e := q.noteLocked(item); e != nil {
-		e.dirty, e.inWork, e.forgotten, e.again, e.Unresolved = false, true, false, false, false
-		rest := time.Until(e.fires)
-		switch {
-		case e.Due.IsZero():
-		case rest <= 0, q.inner != nil && !e.apart:
-			// A queue with priorities has one place for a key: Get takes its delay, too.
-			e.Due, e.Delay = time.Time{}, 0
-		case q.inner != nil:
-			q.add(item, rest, e.Priority)
-		}
-		e.apart = false
-	}
-	q.c.mu.Unlock()
+	q.recordWork(item)
 	if q.c.opts.CommitFirst {
 		q.c.commitFirst()
 	}
+}
+
+func (q *queue[T]) recordWork(item T) {
+	q.c.mu.Lock()
+	defer q.c.mu.Unlock()
+	e := q.noteLocked(item)
+	if e == nil {
+		return
+	}
+	e.dirty, e.inWork, e.forgotten, e.again, e.Unresolved = false, true, false, false, false
+	rest := time.Until(e.fires)
+	switch {
+	case e.Due.IsZero():
+	case rest <= 0, q.inner != nil && !e.apart:
+		// A queue with priorities has one place for a key: Get takes its delay, too.
+		e.Due, e.Delay = time.Time{}, 0
+	case q.inner != nil:
+		q.add(item, rest, e.Priority)
+	}
+	e.apart = false
 }
 
 // Done implements workqueue.TypedInterface.
