@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -117,7 +118,9 @@ func NewQueue(
 	c *durable.Consumer,
 ) func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-		inner := inner{priorityqueue.New[reconcile.Request](name)}
+		inner := inner{priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) {
+			o.Log = log.Log.WithValues("controller", name)
+		})}
 		outer := durable.WrapQueue(c, limiter, requests{}, inner)
 		return &queue{outer, outer.(prioritized), c} //nolint:forcetypeassert // as WrapQueue says
 	}

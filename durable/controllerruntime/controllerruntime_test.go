@@ -3,14 +3,19 @@ package controllerruntime_test
 import (
 	"errors"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/informctl/informctl/durable"
@@ -85,4 +90,48 @@ func TestQueue(t *testing.T) {
 		t.Errorf("failed has %d failures, and %d wait; want 1 and 0", n, q.Len())
 	}
 	end()
+}
+
+// logged has what controller-runtime has logged since logTo was called.
+var logged = make(chan string, 100)
+
+// logTo makes controller-runtime log to logged. Its logger can be set once.
+var logTo = sync.OnceFunc(func() {
+	log.SetLogger(funcr.New(func(_, args string) {
+		select {
+		case logged <- args:
+		default: // nobody reads it
+		}
+	}, funcr.Options{Verbosity: 5}))
+})
+
+// TestQueueLogs checks that the queue logs what is in it, as controller-runtime's own does.
+func TestQueueLogs(t *testing.T) {
+	logTo()
+	for len(logged) > 0 {
+		<-logged
+	}
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := bolt.Open(filepath.Join(dir, "informers.db"), bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := durable.Open(db, "a", durable.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := controllerruntime.NewQueue(c)("widgets", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		pass(15 * time.Second)
+		q.ShutDown()
+		if err := errors.Join(c.Close(), db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	for len(logged) > 0 {
+		if line := <-logged; strings.Contains(line, `"workqueue_items"`) && strings.Contains(line, `"controller"="widgets"`) {
+			return
+		}
+	}
+	t.Error("it has not logged what is in it")
 }
