@@ -23,7 +23,7 @@ type scope struct {
 	allowed int         // how many handlers may go on from there
 	why     string      // why everything is delivered; "" if it is not
 	members []*member
-	used    bool // there was a member
+	used    bool // there was a member, and its informer has not ended
 	// rv is the last resource version that was shared, and lineage the log's at that
 	// time. It is shared while known has none, which is so while the scope is listed
 	// again: an older one of the same history is right, too.
@@ -280,8 +280,10 @@ func (c *Consumer) advanceLocked() {
 				c.noteLocked(s)
 			}
 		}
+		ended := false
 		if s.next == nil {
 			c.giveUpLocked(s)
+			ended = s.areEndedLocked()
 			s.markLocked()
 		}
 		if s.next == nil || !s.hasPassedLocked() {
@@ -298,6 +300,9 @@ func (c *Consumer) advanceLocked() {
 		if next != s.known {
 			s.known = next
 			c.noteLocked(s)
+		} else if ended && s.sweep == s.known.Sweep {
+			// Nothing more comes of its informers, and their objects need no memory.
+			s.members, s.used = nil, false
 		}
 	}
 }
@@ -305,8 +310,8 @@ func (c *Consumer) advanceLocked() {
 // giveUpLocked gives up the handlers that are missing when the log does not reach back to
 // the place: they would receive everything, and those that are there need not, too.
 func (c *Consumer) giveUpLocked(s *scope) {
-	missing := max(s.allowed, s.known.Handlers) - len(s.members)
-	if missing <= 0 || len(s.members) == 0 || !c.isLongActiveLocked(time.Now()) {
+	missing := s.missingLocked()
+	if missing == 0 || len(s.members) == 0 || !c.isLongActiveLocked(time.Now()) {
 		return
 	}
 	first := s.members[0].feed.First()
@@ -316,6 +321,11 @@ func (c *Consumer) giveUpLocked(s *scope) {
 	s.allowed, s.known.Handlers = len(s.members), len(s.members)
 	s.logger.Info("Handlers of a consumer are missing, its place moves without them",
 		"missing", missing, "because", store.ErrTrimmed.Error())
+}
+
+// areEndedLocked reports whether the informers of all handlers have ended.
+func (s *scope) areEndedLocked() bool {
+	return !slices.ContainsFunc(s.members, func(m *member) bool { return !m.feed.Ended() })
 }
 
 // noteLocked writes the place of a scope with the next commit.

@@ -107,3 +107,42 @@ func TestEndedBeforeOpened(t *testing.T) {
 		}
 	})
 }
+
+// TestEndedInformer checks that nothing but the place stays of a scope whose informer has
+// ended, and that another informer of the scope goes on from there.
+func TestEndedInformer(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.end()
+		l = w.start(1).begin()
+		w.pass(11 * time.Minute)
+		w.put("b", "owner-b")
+		w.pass(500 * time.Millisecond)
+		l.stop()
+		w.pass(5 * time.Second)
+		l.want("live", "owner-b")
+		want := durable.ScopeStatus{ResourceVersion: w.server.RV()}
+		got := l.consumer.Status().Scopes[0]
+		if got.ID = ""; got != want {
+			t.Errorf("status %+v, want %+v", got, want)
+		}
+		w.put("c", "owner-c")
+		l.inf = w.informer(l.db)
+		l.addHandler(enqueue{l})
+		l.run()
+		w.pass(5 * time.Second)
+		l.wantCalls("of the next informer", "add c of owner-c")
+		want = durable.ScopeStatus{ResourceVersion: w.server.RV(), Handlers: 1}
+		got = l.consumer.Status().Scopes[0]
+		if got.ID = ""; got != want {
+			t.Errorf("status %+v, want %+v", got, want)
+		}
+		l.end()
+		l = w.start(1).begin()
+		w.pass(time.Minute)
+		l.want("after a restart")
+		l.end()
+	})
+}
