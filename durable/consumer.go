@@ -121,6 +121,7 @@ type Consumer struct {
 	scopes    map[string]*scope // by ID, also those without a handler
 	keys      map[string][]byte // encoded states of keys that no queue has taken over
 	changed   map[string][]byte // what is not written yet
+	unplaced  []resume.Feed     // of informers in memory, which begin when it is active
 	queue     keeper            // nil before NewQueue
 }
 
@@ -385,6 +386,10 @@ func (c *Consumer) activateLocked() {
 			c.beginLocked(s, m)
 		}
 	}
+	for _, feed := range c.unplaced {
+		feed.Begin(store.Place{}, true)
+	}
+	c.unplaced = nil
 	if c.queue != nil {
 		c.queue.activateLocked()
 	}

@@ -36,7 +36,8 @@
 // start, with another Version, when there are more handlers for a scope than before, when
 // the log does not reach back to the place, and when the file was damaged or replaced.
 // Deletions that are still known come first. So it is with informers that hold their
-// objects in memory, and with those of another library. Status says why.
+// objects in memory, and with those of another library, which do not wait for the
+// election. Status says why.
 //
 // # Unchanged objects
 //

@@ -121,6 +121,10 @@ func (h *handler) Opened(feed resume.Feed) {
 	if feed.Ended() {
 		return // Removed came first, or the informer has ended meanwhile
 	}
+	if !persisted && c.phase == standby {
+		c.unplaced = append(c.unplaced, feed)
+		return
+	}
 	if !persisted || c.phase == over {
 		feed.Begin(store.Place{}, true)
 		return
@@ -232,6 +236,7 @@ func (h *handler) Removed(feed resume.Feed) {
 			s.next = nil
 		}
 	}
+	h.c.unplaced = slices.DeleteFunc(h.c.unplaced, func(f resume.Feed) bool { return f == feed })
 }
 
 // Lost implements resume.Handler.

@@ -267,6 +267,49 @@ func TestInMemory(t *testing.T) {
 	})
 }
 
+// TestInMemoryBeforeElection checks that a handler on an informer whose objects are not
+// stored waits for the election, too, and that one that is removed before receives nothing.
+func TestInMemoryBeforeElection(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		elected := make(chan struct{})
+		w.opts.Elected = elected
+		l := w.open()
+		l.run()
+		<-l.inf.HasSyncedChecker().Done()
+		second := w.informer(l.db)
+		var removed []cache.ResourceEventHandlerRegistration
+		for range 2 {
+			r, err := second.AddEventHandler(l.consumer.Handler(enqueue{l}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			removed = append(removed, r)
+		}
+		l.also(second)
+		l.begin()
+		w.pass(time.Minute)
+		w.put("b", "owner-b")
+		w.pass(time.Minute)
+		l.wantCalls("before the election")
+		for _, r := range removed {
+			if !r.HasSynced() {
+				t.Error("a handler that waits for the election has not synced")
+			}
+		}
+		if err := second.RemoveEventHandler(removed[0]); err != nil {
+			t.Error(err)
+		}
+		close(elected)
+		w.pass(time.Minute)
+		l.wantCalls("after the election", "initial add a of owner-a", "initial add b of owner-b")
+		w.put("c", "owner-c")
+		w.pass(time.Minute)
+		l.want("after the election", "owner-a", "owner-b", "owner-c")
+		l.end()
+	})
+}
+
 // TestRelist checks a restart after which the history is lost: the handler receives the
 // differences from the list.
 func TestRelist(t *testing.T) {
