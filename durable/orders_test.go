@@ -88,8 +88,9 @@ func TestAddAfterAfterDone(t *testing.T) {
 	})
 }
 
-// TestInterruptedBeforeDelay checks that a key whose work ends without Forget runs after the
-// next start, and again at the time of an earlier delay, unless that work has added it.
+// TestInterruptedBeforeDelay checks that a key whose work ends without Forget runs after
+// the next start, and again at the time of an earlier delay, unless that work has added
+// it.
 func TestInterruptedBeforeDelay(t *testing.T) {
 	for name, again := range map[string]bool{"interrupted": false, "tried again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -149,8 +150,8 @@ func (c *refuses) Encode(item cache.ObjectName) ([]byte, error) {
 	return c.Codec.Encode(item)
 }
 
-// TestPanicOfLimiter checks that a panic of the program's rate limiter or codec leaves the
-// consumer to the other workers, where the process goes on.
+// TestPanicOfLimiter checks that a panic of the program's rate limiter or codec leaves
+// the consumer to the other workers, where the process goes on.
 func TestPanicOfLimiter(t *testing.T) {
 	inBubble(t, func(w *world) {
 		db, err := bolt.Open(w.path, bolt.Options{})

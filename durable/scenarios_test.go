@@ -268,7 +268,8 @@ func TestInMemory(t *testing.T) {
 }
 
 // TestInMemoryBeforeElection checks that a handler on an informer whose objects are not
-// stored waits for the election, too, and that one that is removed before receives nothing.
+// stored waits for the election, too, and that one that is removed before receives
+// nothing.
 func TestInMemoryBeforeElection(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "owner-a")

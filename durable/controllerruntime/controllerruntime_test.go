@@ -105,7 +105,8 @@ var logTo = sync.OnceFunc(func() {
 	}, funcr.Options{Verbosity: 5}))
 })
 
-// TestQueueLogs checks that the queue logs what is in it, as controller-runtime's own does.
+// TestQueueLogs checks that the queue logs what is in it, as controller-runtime's own
+// does.
 func TestQueueLogs(t *testing.T) {
 	logTo()
 	for len(logged) > 0 {

@@ -147,8 +147,8 @@ func TestDelayOfWaitingKey(t *testing.T) {
 	}
 }
 
-// TestInterruptedBeforeDelay checks that a request whose work ends without Forget, as after
-// a terminal error, runs after the next start although a delay of it is pending.
+// TestInterruptedBeforeDelay checks that a request whose work ends without Forget, as
+// after a terminal error, runs after the next start although a delay of it is pending.
 func TestInterruptedBeforeDelay(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
