@@ -271,8 +271,8 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 }
 
 // advanceLocked moves the places of scopes whose handlers have passed their fences, and
-// sets new fences. A place does not move while a handler that it knows is missing, as long
-// as the log reaches back to it.
+// sets new fences. A place does not move while a handler that it knows is missing, as
+// long as the log reaches back to it.
 func (c *Consumer) advanceLocked() {
 	for _, s := range c.scopes {
 		if c.frozen {

@@ -97,9 +97,9 @@ func TestLostWithFewerHandlers(t *testing.T) {
 	}
 }
 
-// TestFewerHandlers checks a program that has fewer handlers than the one before: when the
-// log does not reach back to the place of those that are missing, the place moves without
-// them.
+// TestFewerHandlers checks a program that has fewer handlers than the one before: when
+// the log does not reach back to the place of those that are missing, the place moves
+// without them.
 func TestFewerHandlers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "owner-a")

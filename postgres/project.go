@@ -102,7 +102,7 @@ func (db *DB) claimSQL(ctx context.Context) error {
 	err := db.pool.QueryRow(ctx, ask).Scan(&feed)
 	if err == nil && feed == "" {
 		if _, err = db.pool.Exec(ctx, "UPDATE kube.version SET feed = $1 WHERE feed = ''", db.opts.Schema); err == nil {
-			err = db.pool.QueryRow(ctx, ask).Scan(&feed) // another one may have been first
+			err = db.pool.QueryRow(ctx, ask).Scan(&feed) // another may be first
 		}
 	}
 	switch {

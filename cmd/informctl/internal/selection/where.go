@@ -22,7 +22,7 @@ type Condition struct {
 	GoesOn bool
 
 	asked, lacking, failing atomic.Int64
-	unknown                 atomic.Int64           // changes for which a state is needed that is not known
+	unknown                 atomic.Int64           // changes that need an unknown state
 	missing                 atomic.Pointer[string] // a field that one of them lacks
 	wrong                   atomic.Pointer[string] // an error of a failing object
 }
