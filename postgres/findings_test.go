@@ -87,6 +87,7 @@ func TestFindings(t *testing.T) {
 		"a list of a publisher that was deposed":         testDeposedList,
 		"a database that goes back in a list":            testBackInList,
 		"a commit of more rows than are trimmed at once": testTrimLarge,
+		"scopes that are trimmed at once":                testTrimOfMany,
 		"a scope that its publisher does not publish":    testForeign,
 		"marks while the lease is renewed":               testMarksAndRenewals,
 		"a list with what cannot be encoded":             testNotEncoded,
@@ -1973,6 +1974,26 @@ func testBackInPlace(sc *scene) {
 	list, err := lw.list(sc.Context(), s, token{Seq: s.last.seq, RV: s.last.rv, Tx: s.last.tx}, metav1.ListOptions{})
 	if !apierrors.IsServiceUnavailable(err) {
 		sc.Errorf("a list after a state at 1100 is answered with %v, %v, want a 503", list, err)
+	}
+}
+
+// testTrimOfMany trims scopes of which some have nothing to trim, or no rows.
+func testTrimOfMany(sc *scene) {
+	p := &publisher{db: sc.db, opts: PublishOptions{KeepAge: time.Hour, KeepBytes: 1 << 40}, sinks: map[int64]*sink{}, known: map[int64]hearsay{}}
+	left := map[int64]int{}
+	for id := range int64(8) {
+		p.add(1000+id, &sink{w: &writer{id: 1000 + id}})
+		old := int(id%2) * int(id) // and as many new ones again
+		left[1000+id] = min(old, 1) + old
+		sc.exec(`INSERT INTO informctl.change (scope, seq, kind, rv, tx, caught, bytes, at)
+			SELECT $1, n, 'B', n, n, true, n, clock_timestamp() - CASE WHEN n <= $2 THEN interval '2 hours' ELSE interval '0' END
+			FROM generate_series(1, 2 * $2) n`, 1000+id, old)
+	}
+	p.trim(sc.Context())
+	for id, want := range left {
+		if n := one[int](sc, "SELECT count(*) FROM informctl.change WHERE scope = $1", id); n != want {
+			sc.Errorf("%d rows of scope %d are left, want %d", n, id, want)
+		}
 	}
 }
 

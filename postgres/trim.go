@@ -3,13 +3,19 @@ package postgres
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"k8s.io/klog/v2"
 )
 
-// trimPart is how many rows are looked at, and deleted, at once.
-const trimPart = 2000
+const (
+	// trimRows is how many rows of a scope are looked at, and deleted, at once.
+	trimRows = 2000
+	// trimScopes is of how many scopes rows are looked at in one statement.
+	trimScopes = 500
+)
 
 // maxSkew is how far the clock of the database may be from this machine's for something
 // to be deleted by age: one that has jumped, as by a failover, says nothing of ages.
@@ -39,44 +45,61 @@ func (p *publisher) trim(ctx context.Context) {
 	case !known:
 		opts.KeepAge = math.MaxInt64
 	}
-	for _, s := range p.all() {
-		for more := true; more && !isOver(ctx); {
-			floor, err := p.db.trimPart(ctx, s.w.id, s.floor, opts)
-			if err != nil {
-				klog.FromContext(ctx).V(2).Info("A log was not trimmed", "scope", s.w.scope.String(), "err", err.Error())
-				break
+	for sinks := range slices.Chunk(p.all(), trimScopes) {
+		scopes, floors := make([]int64, len(sinks)), make([]int64, len(sinks))
+		for i, s := range sinks {
+			scopes[i], floors[i] = s.w.id, s.floor
+		}
+		ends, err := p.db.trimEnds(ctx, scopes, floors, opts)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("No log was trimmed", "err", err.Error())
+			return
+		}
+		for i, s := range sinks {
+			for more := ends[i] > s.floor; more && !isOver(ctx); {
+				floor, err := p.db.trimPart(ctx, s.w.id, s.floor, opts)
+				if err != nil {
+					klog.FromContext(ctx).V(2).Info("A log was not trimmed", "scope", s.w.scope.String(), "err", err.Error())
+					break
+				}
+				more = floor > s.floor
+				s.floor = floor
 			}
-			more = floor > s.floor
-			s.floor = floor
 		}
 	}
 }
 
-// trimPart deletes rows before a mark that is too old or beyond the bytes to keep, from
-// floor on, and returns the number of that mark, which stays: a watch may begin at it.
-// The last mark always stays. A mark is as old as the newest one before it: the clock may
-// have been behind when it was written, and one to come is of a clock that was ahead.
+// trimPart deletes rows from floor on, and returns the number of the first one that
+// stays: see trimEnds.
 func (db *DB) trimPart(ctx context.Context, scope, floor int64, opts PublishOptions) (int64, error) {
-	var to int64
-	err := db.pool.QueryRow(ctx, db.sql(`SELECT coalesce(max(t.seq), 0)
-		FROM (SELECT seq, kind, max(at) FILTER (WHERE at <= clock_timestamp()) OVER (ORDER BY seq) AS at, bytes FROM informctl.change WHERE scope = $1 AND seq >= $2 ORDER BY seq LIMIT $3) t,
-			LATERAL (SELECT seq, bytes FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1) l
-		WHERE t.kind = 'B' AND t.seq <= l.seq AND (t.at < clock_timestamp() - $4 * interval '1 millisecond' OR t.bytes < l.bytes - $5)`),
-		scope, floor, trimPart, opts.KeepAge.Milliseconds(), opts.KeepBytes).Scan(&to)
-	if err != nil {
+	ends, err := db.trimEnds(ctx, []int64{scope}, []int64{floor}, opts)
+	if err != nil || ends[0] <= floor {
 		return floor, err
 	}
-	if to <= floor {
-		// A commit may have more rows than were looked at.
-		err = db.pool.QueryRow(ctx, db.sql(`SELECT coalesce((SELECT m.seq FROM (
-				SELECT seq, at, bytes FROM informctl.change WHERE scope = $1 AND seq > $2 AND kind = 'B' ORDER BY seq LIMIT 1) m,
-				LATERAL (SELECT bytes FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1) l
-			WHERE m.at < clock_timestamp() - $3 * interval '1 millisecond' OR m.bytes < l.bytes - $4), 0)`),
-			scope, floor, opts.KeepAge.Milliseconds(), opts.KeepBytes).Scan(&to)
-		if err != nil || to <= floor {
-			return floor, err
-		}
+	_, err = db.pool.Exec(ctx, db.sql("DELETE FROM informctl.change WHERE scope = $1 AND seq >= $2 AND seq < $3"), scope, floor, ends[0])
+	return ends[0], err
+}
+
+// trimEnds returns for each scope the number of a mark that is too old or beyond the
+// bytes to keep, 0 if there is none among the rows that are looked at, from floor on.
+// What is before the mark may be deleted, and the mark stays: a watch may begin at it.
+// The last mark always stays. A mark is as old as the newest one before it: the clock may
+// have been behind when it was written, and one to come is of a clock that was ahead.
+func (db *DB) trimEnds(ctx context.Context, scopes, floors []int64, opts PublishOptions) (ends []int64, err error) {
+	// A commit may have more rows than are looked at: then its mark is looked for.
+	rows, err := db.pool.Query(ctx, db.sql(`SELECT greatest(coalesce(a.seq, 0), coalesce(b.seq, 0))
+		FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS i(scope, floor, n)
+		LEFT JOIN LATERAL (SELECT seq, bytes FROM informctl.change WHERE scope = i.scope ORDER BY seq DESC LIMIT 1) l ON true
+		LEFT JOIN LATERAL (SELECT max(t.seq) AS seq FROM (
+				SELECT seq, kind, max(at) FILTER (WHERE at <= clock_timestamp()) OVER (ORDER BY seq) AS at, bytes
+				FROM informctl.change WHERE scope = i.scope AND seq >= i.floor ORDER BY seq LIMIT $3) t
+			WHERE t.kind = 'B' AND t.seq <= l.seq AND (t.at < clock_timestamp() - $4 * interval '1 millisecond' OR t.bytes < l.bytes - $5)) a ON true
+		LEFT JOIN LATERAL (SELECT m.seq FROM (
+				SELECT seq, at, bytes FROM informctl.change WHERE scope = i.scope AND seq > i.floor AND kind = 'B' ORDER BY seq LIMIT 1) m
+			WHERE coalesce(a.seq, 0) <= i.floor AND (m.at < clock_timestamp() - $4 * interval '1 millisecond' OR m.bytes < l.bytes - $5)) b ON true
+		ORDER BY i.n`), scopes, floors, trimRows, opts.KeepAge.Milliseconds(), opts.KeepBytes)
+	if err != nil {
+		return nil, err
 	}
-	_, err = db.pool.Exec(ctx, db.sql("DELETE FROM informctl.change WHERE scope = $1 AND seq >= $2 AND seq < $3"), scope, floor, to)
-	return to, err
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
