@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	benchObjects = flag.Int("pg.objects", 5000, "config maps of BenchmarkRelist")
+	benchObjects = flag.Int("pg.objects", 5000, "config maps of BenchmarkRelist, and pods of BenchmarkSQL")
 	benchScopes  = flag.Int("pg.scopes", 30, "scopes of BenchmarkIdle")
 )
 
@@ -218,4 +218,89 @@ func BenchmarkIdle(b *testing.B) {
 	after, ended := bm.measured()
 	b.ReportMetric((ended-transactions)/b.Elapsed().Seconds(), "transactions/s")
 	b.ReportMetric((after-before)/b.Elapsed().Seconds(), "WAL-B/s")
+}
+
+// BenchmarkSQL asks the questions of docs/postgres.md of pods, each of which has changed
+// five times and of which each tenth was deleted, with and without an index of nodes.
+func BenchmarkSQL(b *testing.B) {
+	server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
+	for i := range *benchObjects {
+		if _, err := server.Create(testobjects.Pod(i, 1)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	bm := newBenchmark(b, server, store.Scope{Cluster: "c1", Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}, 1)
+	if err := postgres.MigrateSQL(b.Context(), bm.conn.Config().ConnString(), postgres.Options{}); err != nil {
+		b.Fatal(err)
+	}
+	defer bm.begin()()
+	ctx, cancel := context.WithCancel(b.Context())
+	var projecting sync.WaitGroup
+	defer projecting.Wait()
+	defer cancel()
+	projecting.Go(func() { _ = bm.db.Project(ctx, postgres.ProjectOptions{}) })
+	await := func() {
+		b.Helper()
+		bm.await()
+		for rv := ""; rv != server.RV(); <-time.After(100 * time.Millisecond) {
+			// There may be no row yet.
+			_ = bm.conn.QueryRow(b.Context(), "SELECT rv::text FROM kube.place").Scan(&rv)
+		}
+	}
+	await()
+	for n := range 5 {
+		for i := range *benchObjects {
+			p := testobjects.Pod(i, 1)
+			p.Annotations = map[string]string{"n": strconv.Itoa(n)}
+			if _, err := server.Update(p); err != nil {
+				b.Fatal(err)
+			}
+		}
+		await()
+	}
+	for i := 0; i < *benchObjects; i += 10 {
+		p := testobjects.Pod(i, 1)
+		if _, err := server.Delete(p.Namespace + "/" + p.Name); err != nil {
+			b.Fatal(err)
+		}
+	}
+	await()
+	exec := func(statement string) {
+		if _, err := bm.conn.Exec(b.Context(), statement); err != nil {
+			b.Fatal(err)
+		}
+	}
+	exec("ANALYZE")
+	p := testobjects.Pod(1, 1)
+	for _, q := range []struct{ name, before, sql string }{
+		{"pods of a node, no index", "", "SELECT namespace, name FROM kube.pods WHERE object #>> '{spec,nodeName}' = '" + p.Spec.NodeName + "'"},
+		{
+			"pods of a node, index", "CREATE INDEX ON kube.object ((object #>> '{spec,nodeName}')) WHERE resource = 'pods'; ANALYZE kube.object",
+			"SELECT namespace, name FROM kube.object WHERE resource = 'pods' AND object #>> '{spec,nodeName}' = '" + p.Spec.NodeName + "'",
+		},
+		{"deleted in the last week", "", `SELECT at, namespace, name, object FROM kube.history
+			WHERE resource = 'pods' AND change = 'deleted' AND at > now() - interval '7 days'`},
+		{"history of a name", "", "SELECT at, change, object FROM kube.history WHERE resource = 'pods' AND left(namespace, 253) = '" + p.Namespace +
+			"' AND left(name, 253) = '" + p.Name + "' ORDER BY at"},
+		{"images in several versions", "", `SELECT split_part(image, ':', 1), count(DISTINCT image)
+			FROM kube.pods, jsonb_path_query(object, '$.spec.containers[*].image') i(j), LATERAL (SELECT j #>> '{}') t(image)
+			GROUP BY 1 HAVING count(DISTINCT image) > 1`},
+		{"what changed most in an hour", "", `SELECT namespace, name, count(*) FROM kube.history
+			WHERE resource = 'pods' AND at > now() - interval '1 hour' GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 20`},
+	} {
+		if q.before != "" {
+			exec(q.before)
+		}
+		b.Run(q.name, func(b *testing.B) {
+			var n int64
+			for b.Loop() {
+				tag, err := bm.conn.Exec(b.Context(), q.sql)
+				if err != nil {
+					b.Fatal(err)
+				}
+				n = tag.RowsAffected()
+			}
+			b.ReportMetric(float64(n), "rows")
+		})
+	}
 }

@@ -47,13 +47,15 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 			return err
 		}
 		// Drop deletes the scope before its objects: as long as the statement sees the
-		// scope it sees all of them, and what is missing was deleted.
+		// scope it sees all of them, and what is missing was deleted, no later than the
+		// last mark was written unless the log says when.
 		if _, err := tx.Exec(ctx, p.db.sql(`WITH gone AS (
 				DELETE FROM kube.object k WHERE k.scope = $1 AND EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope)
 					AND NOT EXISTS (SELECT FROM informctl.object o WHERE o.scope = k.scope AND o.key = k.key) RETURNING *)
 			INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
-			SELECT g.scope, g.cluster, g.resource, -row_number() OVER (ORDER BY g.key), 'deleted', clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g
-			WHERE NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $2 AND c.key = g.key AND c.uid = g.uid)`), s.id, s.last.seq); err != nil {
+			SELECT g.scope, g.cluster, g.resource, -g.rv, 'deleted', $3, (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g
+			WHERE NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $2 AND c.key = g.key AND c.uid = g.uid)
+			ON CONFLICT DO NOTHING`), s.id, s.last.seq, s.lastAt); err != nil {
 			return err
 		}
 		// The place is where the log ended before the objects were compared: what has

@@ -450,9 +450,7 @@ func TestBouncer(t *testing.T) {
 	arrives := func(what string) {
 		t.Helper()
 		eventually(t, what+", at the follower", func() bool { return inf.LastSyncResourceVersion() == server.RV() })
-		if got := len(inf.GetStore().ListKeys()); got != objects {
-			t.Errorf("%s: the follower has %d objects, want %d", what, got, objects)
-		}
+		eventually(t, what+", its objects", func() bool { return len(inf.GetStore().ListKeys()) == objects })
 		var there int
 		eventually(t, what+", in SQL", func() bool {
 			err := conn.QueryRow(t.Context(), "SELECT count(*) FROM kube.configmaps").Scan(&there)

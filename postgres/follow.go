@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/store"
 )
@@ -63,6 +64,7 @@ type ListerWatcher struct {
 	recent   []receipt  // rows that were delivered last
 	direct   bool
 	switched chan struct{} // is closed when direct changes
+	refuses  bool          // the last watch could not begin
 }
 
 // ListerWatcher returns a ListerWatcher of a published scope. Objects have the type of
@@ -263,11 +265,11 @@ func (l *ListerWatcher) fresh(ctx context.Context, rv int64, known anchor) (stat
 	case err != nil:
 		return s, l.unavailable(outer, "read the database", err)
 	case rows.CommandTag().RowsAffected() == 0:
-		return s, apierrors.NewServiceUnavailable(l.scope.Resource + " is not published in this database")
+		return s, lasting{apierrors.NewServiceUnavailable(l.scope.Resource + " is not published in this database")}
 	case rows.CommandTag().RowsAffected() > 1:
-		return s, apierrors.NewServiceUnavailable("several clusters publish " + l.scope.Resource + " in this database: the scope needs its Cluster")
+		return s, lasting{apierrors.NewServiceUnavailable("several clusters publish " + l.scope.Resource + " in this database: the scope needs its Cluster")}
 	case v != version:
-		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("%s: they have version %d, this program knows %d", ErrSchema, v, version))
+		return s, lasting{apierrors.NewServiceUnavailable(fmt.Sprintf("%s: they have version %d, this program knows %d", ErrSchema, v, version))}
 	case !complete || s.last.seq == 0:
 		return s, apierrors.NewServiceUnavailable("the first list of " + l.scope.Resource + " has not been published yet")
 	case problem != "":
@@ -440,11 +442,37 @@ func resumable(err error) error {
 	return err
 }
 
+// lasting is an error that no waiting mends.
+type lasting struct{ error }
+
+func (e lasting) Unwrap() error { return e.error }
+
 // refused is the error of a watch that cannot begin yet. client-go's reflector takes it
 // for a connection that was refused, and tries again from the same resource version.
 type refused struct{ error }
 
 func (r refused) Unwrap() []error { return []error{r.error, syscall.ECONNREFUSED} }
+
+// refuse returns the error of a watch from a resource version that cannot begin. The
+// first one is logged: client-go's reflector tells nobody.
+func (l *ListerWatcher) refuse(ctx context.Context, err error) error {
+	if errors.As(err, new(lasting)) || isOver(ctx) {
+		return err
+	}
+	if l.setRefuses(true) {
+		klog.FromContext(ctx).Info("A watch of PostgreSQL cannot begin, trying again", "resource", l.scope.Resource, "because", err.Error())
+	}
+	return refused{err}
+}
+
+// setRefuses notes whether a watch could not begin, and reports whether that is new.
+func (l *ListerWatcher) setRefuses(refuses bool) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed = l.refuses != refuses
+	l.refuses = refuses
+	return changed
+}
 
 func tooLarge(rv, last int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", rv, last), 1)

@@ -167,10 +167,15 @@ func TestProject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, questions, _ := strings.Cut(string(page), "```sql\n")
-	questions, _, _ = strings.Cut(questions, "```")
-	for question := range strings.SplitSeq(strings.TrimSpace(questions), ";\n") {
-		ask(t, conn, question)
+	blocks := strings.Split(string(page), "```sql\n")[1:]
+	for _, block := range blocks {
+		questions, _, _ := strings.Cut(block, "```")
+		for question := range strings.SplitSeq(strings.TrimSpace(questions), ";\n") {
+			ask(t, conn, question)
+		}
+	}
+	if len(blocks) != 2 {
+		t.Errorf("the page has %d blocks of SQL, want 2", len(blocks))
 	}
 
 	// A string of Kubernetes may have what jsonb has not.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,6 +81,15 @@ func object(name string, rv int64, uid ...string) *corev1.ConfigMap {
 		obj.UID = types.UID(uid[0])
 	}
 	return obj
+}
+
+// trimPart deletes rows of a scope from a floor on, and returns the first one that stays.
+func (db *DB) trimPart(ctx context.Context, scope, floor int64, opts PublishOptions) (int64, error) {
+	ends, err := db.trimEnds(ctx, []int64{scope}, []int64{floor}, opts)
+	if err != nil || ends[0] <= floor {
+		return floor, err
+	}
+	return ends[0], db.trimTo(ctx, scope, floor, ends[0])
 }
 
 // push commits an event and the mark at its resource version.

@@ -46,38 +46,37 @@ func (p *publisher) trim(ctx context.Context) {
 		opts.KeepAge = math.MaxInt64
 	}
 	for sinks := range slices.Chunk(p.all(), trimScopes) {
-		scopes, floors := make([]int64, len(sinks)), make([]int64, len(sinks))
-		for i, s := range sinks {
-			scopes[i], floors[i] = s.w.id, s.floor
-		}
-		ends, err := p.db.trimEnds(ctx, scopes, floors, opts)
-		if err != nil {
-			klog.FromContext(ctx).V(2).Info("No log was trimmed", "err", err.Error())
-			return
-		}
-		for i, s := range sinks {
-			for more := ends[i] > s.floor; more && !isOver(ctx); {
-				floor, err := p.db.trimPart(ctx, s.w.id, s.floor, opts)
-				if err != nil {
-					klog.FromContext(ctx).V(2).Info("A log was not trimmed", "scope", s.w.scope.String(), "err", err.Error())
-					break
-				}
-				more = floor > s.floor
-				s.floor = floor
+		for len(sinks) > 0 && !isOver(ctx) {
+			scopes, floors := make([]int64, len(sinks)), make([]int64, len(sinks))
+			for i, s := range sinks {
+				scopes[i], floors[i] = s.w.id, s.floor
 			}
+			ends, err := p.db.trimEnds(ctx, scopes, floors, opts)
+			if err != nil {
+				klog.FromContext(ctx).V(2).Info("No log was trimmed", "err", err.Error())
+				return
+			}
+			var more []*sink // may have more to delete
+			for i, s := range sinks {
+				if ends[i] <= s.floor {
+					continue
+				}
+				if err := p.db.trimTo(ctx, s.w.id, s.floor, ends[i]); err != nil {
+					klog.FromContext(ctx).V(2).Info("A log was not trimmed", "scope", s.w.scope.String(), "err", err.Error())
+					continue
+				}
+				s.floor = ends[i]
+				more = append(more, s)
+			}
+			sinks = more
 		}
 	}
 }
 
-// trimPart deletes rows from floor on, and returns the number of the first one that
-// stays: see trimEnds.
-func (db *DB) trimPart(ctx context.Context, scope, floor int64, opts PublishOptions) (int64, error) {
-	ends, err := db.trimEnds(ctx, []int64{scope}, []int64{floor}, opts)
-	if err != nil || ends[0] <= floor {
-		return floor, err
-	}
-	_, err = db.pool.Exec(ctx, db.sql("DELETE FROM informctl.change WHERE scope = $1 AND seq >= $2 AND seq < $3"), scope, floor, ends[0])
-	return ends[0], err
+// trimTo deletes the rows of a scope from a floor up to an end of trimEnds.
+func (db *DB) trimTo(ctx context.Context, scope, floor, end int64) error {
+	_, err := db.pool.Exec(ctx, db.sql("DELETE FROM informctl.change WHERE scope = $1 AND seq >= $2 AND seq < $3"), scope, floor, end)
+	return err
 }
 
 // trimEnds returns for each scope the number of a mark that is too old or beyond the

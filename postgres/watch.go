@@ -52,10 +52,11 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	s, err := l.read(ctx, from, known.anchor)
 	switch {
 	case err != nil && !isList && from > 0:
-		return nil, refused{err}
+		return nil, l.refuse(ctx, err)
 	case err != nil:
 		return nil, err
 	}
+	l.setRefuses(false)
 	w := &watcher{
 		l: l, id: s.id, since: s.since, bookmarks: opts.AllowWatchBookmarks, out: make(chan watch.Event), from: from,
 		endsInitial: isList,

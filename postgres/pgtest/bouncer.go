@@ -3,6 +3,7 @@
 package pgtest
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,8 +43,8 @@ func (s *Server) Bouncer(t testing.TB, connections int) *Bouncer {
 	if err := os.WriteFile(b.conf(), []byte(conf), 0o644); err != nil { //nolint:gosec // the owner of the server reads it
 		t.Fatal(err)
 	}
-	b.Up()
 	t.Cleanup(b.Kill)
+	b.Up()
 	return b
 }
 
@@ -58,6 +59,8 @@ func (b *Bouncer) DSN() string {
 func (b *Bouncer) Up() {
 	b.s.t.Helper()
 	cmd := b.s.commandOf(b.path, "--quiet", b.conf())
+	var log bytes.Buffer // read after the end
+	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		b.s.t.Fatal(err)
 	}
@@ -69,7 +72,8 @@ func (b *Bouncer) Up() {
 			return
 		}
 		if time.Now().After(deadline) {
-			b.s.t.Fatal(err)
+			b.Kill()
+			b.s.t.Fatalf("%v\n%s", err, &log)
 		}
 	}
 }

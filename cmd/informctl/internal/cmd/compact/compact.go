@@ -113,7 +113,7 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 		return err
 	}
 	mode := before.Mode().Perm() &^ 0o007 // as a start
-	if !hasGroupOf(name, before) {
+	if !giveGroup(name, before) {
 		mode &^= 0o070
 	}
 	if err := os.Chmod(name, mode); err != nil {
@@ -131,9 +131,9 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 	})
 }
 
-// hasGroupOf gives a copy the group of the file, and reports whether it has it: a user
+// giveGroup gives a copy the group of the file, and reports whether it has it: a user
 // can give a file only to groups that he is in.
-func hasGroupOf(name string, file os.FileInfo) bool {
+func giveGroup(name string, file os.FileInfo) bool {
 	stat, ok := file.Sys().(*syscall.Stat_t)
 	return ok && os.Lchown(name, -1, int(stat.Gid)) == nil
 }

@@ -120,7 +120,8 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 					return cmdutil.Trouble(err)
 				}
 			}
-			others := []string{"namespace", "kubeconfig"} // -n selects objects
+			// -n selects objects, and an alias may have --kubeconfig.
+			others := []string{"namespace", "kubeconfig"}
 			if len(args) > given {
 				others = append(others, "context") // it names the file
 			}

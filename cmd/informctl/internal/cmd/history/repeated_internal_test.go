@@ -31,7 +31,7 @@ func TestRepeatedOfMany(t *testing.T) {
 	if of := withoutRepeated(found); len(of) != n || of[0].scope != of[n-1].scope {
 		t.Errorf("%d changes of two scopes are left, want those of one, which are %d", len(of), n)
 	}
-	if took := time.Since(begun); took > 10*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("it took %v", took)
 	}
 }
