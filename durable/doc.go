@@ -35,9 +35,9 @@
 // Handlers receive everything, as initial adds, when the place is not valid: at the first
 // start, with another Version, when there are more handlers for a scope than before, when
 // the log does not reach back to the place, and when the file was damaged or replaced.
-// Deletions that are still known come first. So it is with informers that hold their
-// objects in memory, and with those of another library, which do not wait for the
-// election. Status says why.
+// Deletions that are still known come first. Status says why. Handlers of informers that
+// hold their objects in memory receive everything at each start, after the election.
+// Those of another library's informers do not wait for the election.
 //
 // # Unchanged objects
 //

@@ -122,7 +122,7 @@ func (h *handler) Opened(feed resume.Feed) {
 		return // Removed came first, or the informer has ended meanwhile
 	}
 	if !persisted && c.phase == standby {
-		c.unplaced = append(c.unplaced, feed)
+		c.unplaced = append(slices.DeleteFunc(c.unplaced, resume.Feed.Ended), feed)
 		return
 	}
 	if !persisted || c.phase == over {

@@ -48,9 +48,9 @@ func stripsManagedFields(transform cache.TransformFunc) bool {
 }
 
 // transformVersion returns what identifies a transform: Options.TransformVersion, or the
-// version of one that is recognized. That of a Factory is of all transforms, and need not
-// change with one that is recognized. It says nothing of an informer that has none, nor
-// does one that FactoryOptions.Configure sets: the transform comes from elsewhere.
+// version of one that is recognized. The version of a Factory is that of all transforms
+// which are not recognized. A Factory's informer without a transform has no version, also
+// if FactoryOptions.Configure sets one.
 func (o *Options) transformVersion(transform cache.TransformFunc) string {
 	switch {
 	case o.ofFactory && transform == nil:

@@ -307,7 +307,7 @@ func (d *DB) corrupt(where string, err error) error {
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
 		d.mu.Lock()
-		for _, s := range d.scopes { // nothing of what was lost before waits
+		for _, s := range d.scopes { // what was lost before is no error of Close
 			s.locked(func(s *state) { s.lostErr = nil })
 		}
 		d.mu.Unlock()

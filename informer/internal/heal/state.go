@@ -110,9 +110,9 @@ func (s *State) Written(key, rv string) (reason string) {
 	}
 	if order, err := resourceversion.CompareResourceVersion(rv, s.reached); err == nil && order > 0 {
 		s.ahead[key] = store.Higher(s.ahead[key], rv)
-		return writtenByProgram
+	} else {
+		s.hold.written.Insert(key)
 	}
-	s.hold.written.Insert(key)
 	if s.life.phase == Loading {
 		return WrittenUnlisted
 	}
@@ -120,10 +120,10 @@ func (s *State) Written(key, rv string) (reason string) {
 }
 
 // Pass notes that the watch has come to the resource version of a batch, which is about
-// to be stored. It returns the reason for a checkpoint without a resource version if the
-// watch has passed an object that the program has written, and has not brought it: the
-// informer does not select it, or the server has never had it.
-func (s *State) Pass(batch store.Batch) (reason string) {
+// to be stored. If it has passed an object that the program has written, and has not
+// brought it, no later watch brings it either: the informer does not select it, or the
+// server has never had it.
+func (s *State) Pass(batch store.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, rv := range s.ahead {
@@ -133,9 +133,7 @@ func (s *State) Pass(batch store.Batch) (reason string) {
 		}
 		delete(s.ahead, key)
 		s.hold.written.Insert(key)
-		reason = writtenByProgram
 	}
-	return reason
 }
 
 // IsAhead reports whether the program has written an object at a resource version that

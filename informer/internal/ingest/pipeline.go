@@ -209,7 +209,7 @@ func (p *Pipeline) process(ctx context.Context, b fifo.Batch) error {
 			batch.Changes = append(batch.Changes, c.stored())
 		}
 	}
-	batch.Reason = p.state.Pass(batch)
+	p.state.Pass(batch)
 	return p.apply(ctx, batch, told, before)
 }
 
