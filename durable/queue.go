@@ -333,8 +333,9 @@ func (q *queue[T]) addRateLimited(item T, priority *int) {
 	q.add(item, q.recordFailure(item, priority), priority)
 }
 
-// recordFailure records that a key was added after the time that it returns, which the
-// rate limiter says. What the program has written may panic: the lock does not stay.
+// recordFailure records that a key is added after the delay of the rate limiter, and
+// returns the delay. The limiter and the codec are the program's: if one of them panics,
+// the lock is released.
 func (q *queue[T]) recordFailure(item T, priority *int) (after time.Duration) {
 	q.c.mu.Lock()
 	defer q.c.mu.Unlock()
@@ -387,6 +388,7 @@ func (q *queue[T]) got(item T, shutdown bool) {
 	}
 }
 
+// recordWork records that a worker has taken a key.
 func (q *queue[T]) recordWork(item T) {
 	q.c.mu.Lock()
 	defer q.c.mu.Unlock()
