@@ -28,10 +28,10 @@ type Options struct {
 	In, Out  *os.File // a terminal
 }
 
-// Run shows the status of the process until the user quits, a signal arrives or ctx ends;
-// none of these is an error. It blocks, and restores the terminal, also after a panic. It
-// returns an error at once if the process does not answer the first query. If the process
-// stops answering later, Run continues to query it.
+// Run shows the status of the process until the user quits or ctx ends; neither is an
+// error. The caller ends ctx with signals. Run blocks, and restores the terminal, also
+// after a panic. It returns an error at once if the process does not answer the first
+// query. If the process stops answering later, Run continues to query it.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends a query
@@ -41,15 +41,14 @@ func Run(ctx context.Context, o Options) error {
 	}
 	m := newModel(ctx, o)
 	m.answered(answer{at: o.Now(), statuses: statuses})
-	program := tea.NewProgram(m, tea.WithInput(o.In), tea.WithOutput(o.Out))
+	// Signals end ctx. A handler of the program's own would wait for ever to hand over
+	// one that comes while ctx ends the program.
+	program := tea.NewProgram(m, tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
 	// If the program had ctx as its own context, it would not wait for its reader.
 	defer context.AfterFunc(ctx, program.Quit)()
 	_, err = program.Run()
-	switch {
-	case errors.Is(err, tea.ErrProgramPanic):
+	if errors.Is(err, tea.ErrProgramPanic) {
 		return errors.New("top has failed; what it printed says where")
-	case errors.Is(err, tea.ErrInterrupted):
-		return nil
 	}
 	return err
 }
