@@ -192,6 +192,20 @@ func (w *world) open() *life {
 	return l
 }
 
+// openConsumer opens the file, and a consumer without a queue.
+func (w *world) openConsumer() (*bolt.DB, *durable.Consumer) {
+	w.Helper()
+	db, err := bolt.Open(w.path, bolt.Options{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	c, err := durable.Open(db, "test", durable.Options{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return db, c
+}
+
 // informer makes an informer of the server's objects on a backend.
 func (w *world) informer(db store.Backend) *informer.Informer {
 	w.Helper()

@@ -85,14 +85,7 @@ func (*endedFeed) Ended() bool                       { return true }
 // one that was made anew may have come first.
 func TestEndedBeforeOpened(t *testing.T) {
 	inBubble(t, func(w *world) {
-		db, err := bolt.Open(w.path, bolt.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := durable.Open(db, "test", durable.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db, c := w.openConsumer()
 		opened := func(f resume.Feed) { c.Handler(cache.ResourceEventHandlerFuncs{}).(resume.Handler).Opened(f) }
 		opened(&feedOf{keys: &[]string{}})
 		opened(&endedFeed{feedOf{keys: &[]string{}}})

@@ -154,14 +154,7 @@ func (c *refuses) Encode(item cache.ObjectName) ([]byte, error) {
 // the consumer to the other workers, where the process goes on.
 func TestPanicOfLimiter(t *testing.T) {
 	inBubble(t, func(w *world) {
-		db, err := bolt.Open(w.path, bolt.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := durable.Open(db, "test", durable.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db, c := w.openConsumer()
 		limiter := &panicsOnce{TypedRateLimiter: workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()}
 		codec := &refuses{Codec: durable.ObjectNames}
 		inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())

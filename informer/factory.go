@@ -103,8 +103,7 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	if f.opts.Configure != nil {
 		f.opts.Configure(example, &opts)
 	}
-	opts.ofFactory = true
-	opts.versionOfAll = opts.TransformVersion == f.opts.TransformVersion
+	opts.versionOfAll = &f.opts.TransformVersion
 	opts.Backend, opts.Scope, opts.Identify = f.backend, store.Scope{}, nil
 	inf, err := New(lw, example, opts)
 	if err != nil {

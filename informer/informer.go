@@ -88,8 +88,7 @@ type Options struct {
 	// with a transform but no version always starts cold, unless that is
 	// StripManagedFields.
 	TransformVersion string
-	ofFactory        bool // these are options of a Factory's informer
-	versionOfAll     bool // TransformVersion is a Factory's
+	versionOfAll     *string // the TransformVersion of the Factory; nil without one
 	// NoProbe opens watches without the probe for the current resource version, as
 	// client-go does. It is for unit tests on fakes that count requests or answer each
 	// request once. The informer then lists instead of resuming from an earlier process,

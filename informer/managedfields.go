@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // StripManagedFields is a [cache.TransformFunc] that removes the managedFields, which are
@@ -53,9 +54,9 @@ func stripsManagedFields(transform cache.TransformFunc) bool {
 // if FactoryOptions.Configure sets one.
 func (o *Options) transformVersion(transform cache.TransformFunc) string {
 	switch {
-	case o.ofFactory && transform == nil:
+	case o.versionOfAll != nil && transform == nil:
 		return ""
-	case (o.versionOfAll || o.TransformVersion == "") && stripsManagedFields(transform):
+	case (o.TransformVersion == "" || o.TransformVersion == ptr.Deref(o.versionOfAll, "")) && stripsManagedFields(transform):
 		return strippedVersion
 	}
 	return o.TransformVersion

@@ -10,9 +10,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/durable/controllerruntime"
-	"github.com/informctl/informctl/store/bolt"
 )
 
 // TestRequests checks that no request that is left comes back as another one.
@@ -21,14 +19,7 @@ func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := map[reconcile.Request]bool{}
 		for range 2 {
-			db, err := bolt.Open(path, bolt.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := durable.Open(db, "a", durable.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			db, c := openConsumer(t, path)
 			limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, 24*time.Hour)
 			q := controllerruntime.NewQueue(c)("a", limiter)
 			if len(left) == 0 {

@@ -33,14 +33,7 @@ func TestQueue(t *testing.T) {
 	var consumer *durable.Consumer
 	open := func() (q priorityqueue.PriorityQueue[reconcile.Request], end func()) {
 		t.Helper()
-		db, err := bolt.Open(path, bolt.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := durable.Open(db, "a", durable.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db, c := openConsumer(t, path)
 		consumer = c
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, 24*time.Hour)
 		q, ok := controllerruntime.NewQueue(c)("a", limiter).(priorityqueue.PriorityQueue[reconcile.Request])
@@ -105,6 +98,20 @@ var logTo = sync.OnceFunc(func() {
 	}, funcr.Options{Verbosity: 5}))
 })
 
+// openConsumer opens a file and a consumer of it.
+func openConsumer(t *testing.T, path string) (*bolt.DB, *durable.Consumer) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := durable.Open(db, "a", durable.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db, c
+}
+
 // TestQueueLogs checks that the queue logs what is in it, as controller-runtime's own
 // does.
 func TestQueueLogs(t *testing.T) {
@@ -114,14 +121,7 @@ func TestQueueLogs(t *testing.T) {
 	}
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		db, err := bolt.Open(filepath.Join(dir, "informers.db"), bolt.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := durable.Open(db, "a", durable.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db, c := openConsumer(t, filepath.Join(dir, "informers.db"))
 		q := controllerruntime.NewQueue(c)("widgets", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		pass(15 * time.Second)
 		q.ShutDown()

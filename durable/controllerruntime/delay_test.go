@@ -156,14 +156,7 @@ func TestInterruptedBeforeDelay(t *testing.T) {
 		var consumer *durable.Consumer
 		open := func() (q workqueue.TypedRateLimitingInterface[reconcile.Request], end func()) {
 			t.Helper()
-			db, err := bolt.Open(filepath.Join(dir, "informers.db"), bolt.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := durable.Open(db, "a", durable.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			db, c := openConsumer(t, filepath.Join(dir, "informers.db"))
 			consumer = c
 			limiter := workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()
 			q = controllerruntime.NewQueue(c)("a", limiter)
