@@ -102,7 +102,8 @@ type Codec interface {
 	// Fingerprint returns a hash of the codec's Go type: the names, types and tags of all
 	// fields that can be stored, recursively. If it differs from the fingerprint of a
 	// stored record, the type may now have fields that were dropped when the record was
-	// written.
+	// written. It does not show what the methods of a type with its own form do: if they
+	// read more than before into the same fields, give the type another name.
 	Fingerprint() string
 }
 

@@ -30,6 +30,11 @@
 // second at most, is not known after a crash at that moment. Who cannot have that sets
 // CommitFirst.
 //
+// A program with another Go type or another transform than the one before begins another
+// log. It does not know a deletion that the process before has received and whose key was
+// not written, if the object was younger than that process: one in the last second before
+// a crash, or one for which a handler was too slow.
+//
 // # When everything is delivered
 //
 // Handlers receive everything, as initial adds, when the place is not valid: at the first
@@ -38,6 +43,9 @@
 // Deletions that are still known come first. Status says why. Handlers of informers that
 // hold their objects in memory receive everything at each start, after the election.
 // Those of another library's informers do not wait for the election.
+//
+// An object whose state before is not known, as after a loss of the file, comes as an add
+// also where handlers know it: an update from the object to itself would pass no filter.
 //
 // # Unchanged objects
 //

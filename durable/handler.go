@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -291,7 +292,12 @@ func (c *Consumer) advanceLocked() {
 			ended = s.areEndedLocked()
 			s.markLocked()
 		}
+		// First: a handler may return from its last call meanwhile.
+		stays := s.staysLocked()
 		if s.next == nil || !s.hasPassedLocked() {
+			if stays {
+				s.dropMembersLocked()
+			}
 			continue
 		}
 		next := place{
@@ -306,13 +312,12 @@ func (c *Consumer) advanceLocked() {
 			s.known = next
 			c.noteLocked(s)
 		} else if ended && s.sweep == s.known.Sweep {
-			// Nothing more comes of its informers, and their objects need no memory.
-			s.members, s.used = nil, false
+			s.dropMembersLocked()
 		}
 	}
 }
 
-// giveUpLocked gives up the handlers that are missing when the log does not reach back to
+// giveUpLocked gives up the handlers that are missing when the log does not lead on from
 // the place: they would receive everything, and those that are there need not, too.
 func (c *Consumer) giveUpLocked(s *scope) {
 	missing := s.missingLocked()
@@ -320,17 +325,60 @@ func (c *Consumer) giveUpLocked(s *scope) {
 		return
 	}
 	first := s.members[0].feed.First()
-	if first.Lineage != s.known.Lineage || first.Mark <= s.known.Mark {
+	why := s.whyCutLocked(first)
+	if why == nil || first.IsZero() {
 		return
 	}
 	s.allowed, s.known.Handlers = len(s.members), len(s.members)
 	s.logger.Info("Handlers of a consumer are missing, its place moves without them",
-		"missing", missing, "because", store.ErrTrimmed.Error())
+		"missing", missing, "because", why.Error())
+}
+
+// whyCutLocked returns why the log, which begins at first, does not lead on from the
+// place; nil if it does.
+func (s *scope) whyCutLocked(first store.Place) error {
+	history, after := s.known.Lineage, first.Mark > s.known.Mark
+	if history == "" { // the place has only a resource version
+		history = cmp.Or(s.lineage, first.Lineage)
+		after = store.Higher(s.known.RV, first.RV) != s.known.RV
+	}
+	switch {
+	case history != first.Lineage:
+		return store.ErrLineage
+	case after:
+		return store.ErrTrimmed
+	}
+	return nil
 }
 
 // areEndedLocked reports whether the informers of all handlers have ended.
 func (s *scope) areEndedLocked() bool {
 	return !slices.ContainsFunc(s.members, func(m *member) bool { return !m.feed.Ended() })
+}
+
+// staysLocked reports whether the place stays where it is: the informers have ended, and
+// a fence that is set will not be passed. If none is set, a handler is missing or will
+// not return from everything that was before the end.
+func (s *scope) staysLocked() bool {
+	if len(s.members) == 0 || !s.areEndedLocked() {
+		return false
+	}
+	if s.next != nil {
+		return slices.ContainsFunc(s.fences, func(f fence) bool {
+			_, _, ok := f.m.feed.Mark()
+			return !ok && !f.m.feed.Passed(f.at)
+		})
+	}
+	return s.missingLocked() > 0 || slices.ContainsFunc(s.members, func(m *member) bool {
+		_, _, ok := m.feed.Mark()
+		return !ok
+	})
+}
+
+// dropMembersLocked forgets handlers whose informers have ended: nothing more comes of
+// them, and their objects need no memory.
+func (s *scope) dropMembersLocked() {
+	s.members, s.used, s.next, s.fences = nil, false, nil, nil
 }
 
 // noteLocked writes the place of a scope with the next commit.

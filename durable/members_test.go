@@ -139,3 +139,118 @@ func TestEndedInformer(t *testing.T) {
 		l.end()
 	})
 }
+
+// TestEndedInformerOfTwoHandlers checks that handlers stay while one of them may return
+// from its last call, and that the next informer has what waited behind it.
+func TestEndedInformerOfTwoHandlers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(2).begin()
+		w.pass(time.Minute)
+		l.end()
+		l = w.open()
+		releases := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		for _, release := range releases {
+			slow := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-release }}
+			if _, err := l.inf.AddEventHandler(l.consumer.Handler(slow)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.run()
+		l.begin()
+		w.pass(time.Minute)
+		w.put("b", "owner-b")
+		w.pass(5 * time.Second)
+		w.put("c", "owner-c") // it waits behind b
+		w.pass(time.Second)
+		l.stop()
+		for i, release := range releases {
+			w.pass(5 * time.Second)
+			if n := l.consumer.Status().Scopes[0].Handlers; n != 2 {
+				t.Errorf("%d handlers while %d have returned, want 2", n, i)
+			}
+			close(release)
+		}
+		w.pass(5 * time.Second)
+		if n := l.consumer.Status().Scopes[0].Handlers; n != 0 {
+			t.Errorf("%d handlers at the end", n)
+		}
+		l.inf = w.informer(l.db)
+		for range releases {
+			l.addHandler(enqueue{l})
+		}
+		l.run()
+		w.pass(5 * time.Second)
+		if !l.hasWorked("owner-c") {
+			t.Errorf("of the next informer: received %q", l.received())
+		}
+		l.end()
+	})
+}
+
+// TestEndedInformerBeforePlace checks the same where the place stays behind what the log
+// has: another informer of the scope goes on from there.
+func TestEndedInformerBeforePlace(t *testing.T) {
+	for name, isRemoved := range map[string]bool{
+		"a handler was removed":      true,
+		"a handler has not returned": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				handlers := 1
+				if isRemoved {
+					handlers = 2
+				}
+				w.put("a", "owner-a")
+				l := w.start(handlers).begin()
+				w.pass(time.Minute)
+				l.end()
+				l = w.open()
+				release := make(chan struct{})
+				slow := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-release }}
+				r, err := l.inf.AddEventHandler(l.consumer.Handler(slow))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if isRemoved {
+					l.addHandler(enqueue{l})
+				}
+				l.run()
+				l.begin()
+				w.pass(11 * time.Minute)
+				if isRemoved {
+					if err := l.inf.RemoveEventHandler(r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.put("b", "owner-b")
+				w.pass(time.Second)
+				w.put("c", "owner-c") // it waits behind b
+				w.pass(time.Second)
+				l.stop()
+				w.pass(5 * time.Second)
+				if n := l.consumer.Status().Scopes[0].Handlers; !isRemoved && n != 1 {
+					t.Errorf("%d handlers, want the one that may return", n)
+				}
+				close(release)
+				w.pass(5 * time.Second)
+				if s := l.consumer.Status().Scopes[0]; s.Handlers != 0 || s.Missing != 0 {
+					t.Errorf("at the end: status %+v, want no handlers", s)
+				}
+				l.mu.Lock()
+				clear(l.worked)
+				l.mu.Unlock()
+				l.inf = w.informer(l.db)
+				for range handlers {
+					l.addHandler(enqueue{l})
+				}
+				l.run()
+				w.pass(5 * time.Second)
+				if !l.hasWorked("owner-b") || !l.hasWorked("owner-c") || l.hasWorked("owner-a") {
+					t.Errorf("of the next informer: received %q", l.received())
+				}
+				l.end()
+			})
+		})
+	}
+}

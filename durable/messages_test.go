@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -316,6 +317,36 @@ func TestCommitFirstOfBrokenDisk(t *testing.T) {
 		l.want("while the next one waits")
 		w.pass(2 * time.Second)
 		l.want("after that", "owner-f")
+		l.end()
+	})
+}
+
+// TestCommitFirstOfLostFile checks that keys are written before the work on them begins
+// also while what has led to them is lost with the file, and the next list does not come.
+func TestCommitFirstOfLostFile(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.opts.CommitFirst = true
+		l := w.start(1)
+		l.work = func(name string) outcome {
+			values, err := l.db.Ledger(w.Context(), "consumer/test")
+			if err != nil || values["key/default/"+name] == nil {
+				t.Errorf("the work on %s begins, the ledger has %q, %v", name, slices.Sorted(maps.Keys(values)), err)
+			}
+			return outcome{}
+		}
+		l.begin()
+		w.pass(time.Minute + 500*time.Millisecond) // between two writes of the ledger
+		w.server.Hold()
+		if err := os.Remove(w.path); err != nil {
+			t.Fatal(err)
+		}
+		w.put("a", "owner-a")
+		w.pass(100 * time.Millisecond)
+		l.want("of the change that is lost", "owner-a")
+		l.queue.Add(cache.ObjectName{Namespace: "default", Name: "other"})
+		w.pass(100 * time.Millisecond)
+		l.want("of another key", "other")
+		w.server.Release()
 		l.end()
 	})
 }

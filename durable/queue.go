@@ -1,11 +1,9 @@
 package durable
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -483,73 +481,4 @@ func (q *queue[T]) countLocked(s *Status) {
 		}
 		s.count(left, at)
 	}
-}
-
-// commitFirst waits until what the handlers have received is written, and then their
-// place and the queue. While nothing can be written, it waits for a moment only: each key
-// would wait in vain.
-func (c *Consumer) commitFirst() {
-	c.mu.Lock()
-	patience, isFirst := closePatience, c.unwritten.IsZero()
-	if !isFirst {
-		patience = failedPatience
-		if time.Since(c.unwritten) >= retryInterval {
-			patience = retryPatience
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	var feeds []*member
-	for _, s := range c.scopes {
-		if i := slices.IndexFunc(s.members, func(m *member) bool { return !m.feed.Ended() }); i >= 0 {
-			feeds = append(feeds, s.members[i])
-		}
-	}
-	c.mu.Unlock()
-	var err error
-	for _, m := range feeds {
-		if err = m.feed.Flush(ctx); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		err = c.commit(ctx)
-	}
-	if err != nil && isFirst {
-		c.log().Error(err, "Work begins before what led to it is written")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		c.unwritten = time.Time{}
-	case patience != failedPatience:
-		c.unwritten = time.Now()
-	}
-}
-
-// prioritizedQueue is a queue whose inner queue knows priorities.
-type prioritizedQueue[T comparable] struct{ *queue[T] }
-
-// AddWithPriority implements Prioritized.
-func (q *prioritizedQueue[T]) AddWithPriority(item T, after time.Duration, priority *int) {
-	q.addOne(item, after, priority)
-}
-
-// AddRateLimitedWithPriority is AddRateLimited with a priority.
-func (q *prioritizedQueue[T]) AddRateLimitedWithPriority(item T, priority *int) {
-	q.addRateLimited(item, priority)
-}
-
-// GetWithPriority implements Prioritized.
-func (q *prioritizedQueue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
-	item, priority, shutdown = q.inner.GetWithPriority()
-	q.got(item, shutdown)
-	return item, priority, shutdown
-}
-
-// Get implements workqueue.TypedInterface.
-func (q *prioritizedQueue[T]) Get() (item T, shutdown bool) {
-	item, _, shutdown = q.GetWithPriority()
-	return item, shutdown
 }

@@ -138,6 +138,89 @@ func TestFewerHandlers(t *testing.T) {
 	})
 }
 
+// TestFewerHandlersElsewhere checks the same of a place of which only the resource
+// version is known, and of one of a history that is no more.
+func TestFewerHandlersElsewhere(t *testing.T) {
+	successor := func(w *world) *life {
+		shared := w.shared()
+		l := w.start(2).begin()
+		second, elected := w.replica().standby()
+		w.pass(time.Minute)
+		l.dies(shared)
+		close(elected)
+		return second
+	}
+	for name, row := range map[string]struct {
+		begin   func(w *world) *life // with one handler, in the place of two
+		reaches bool                 // the log reaches back to the place at first
+	}{
+		"a successor without a file": {begin: func(w *world) *life {
+			shared := w.shared()
+			l := w.start(2).begin()
+			w.pass(time.Minute)
+			l.dies(shared)
+			w.put("c", "owner-c") // so that the list is after the place
+			return w.replica().start(1).begin()
+		}},
+		"a standby": {reaches: true, begin: successor},
+		"a rewound server": {begin: func(w *world) *life {
+			past := w.server.RV()
+			w.put("b", "owner-b")
+			l := w.start(2).begin()
+			w.pass(time.Minute)
+			l.end()
+			l = w.start(1).begin()
+			w.pass(time.Minute)
+			if err := w.server.Rewind(past); err != nil {
+				w.Fatal(err)
+			}
+			return l
+		}},
+		"a rewound server of a standby": {begin: func(w *world) *life {
+			past := w.server.RV()
+			w.put("b", "owner-b")
+			second := successor(w)
+			w.pass(time.Minute)
+			if err := w.server.Rewind(past); err != nil {
+				w.Fatal(err)
+			}
+			return second
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				// Of what Skip leaves out where a log begins later.
+				w.opts.Every = 1000 * time.Hour
+				w.put("a", "owner-a")
+				l := row.begin(w)
+				wantMissing := func(when string, want int) {
+					t.Helper()
+					if s := l.consumer.Status().Scopes[0]; s.Missing != want {
+						t.Errorf("%s: status %+v, want %d missing", when, s, want)
+					}
+				}
+				w.pass(5 * time.Minute)
+				wantMissing("at first", 1)
+				w.pass(10 * time.Minute)
+				if row.reaches {
+					wantMissing("while the log reaches back", 1)
+					for range 5 {
+						w.pass(time.Hour)
+						w.put("a", "owner-a")
+					}
+					w.pass(time.Minute)
+				}
+				wantMissing("at last", 0)
+				l.end()
+				w.put("d", "owner-d")
+				l = l.w.start(1).begin()
+				l.wantCalls("in the next process", "add d of owner-d")
+				l.end()
+			})
+		})
+	}
+}
+
 // TestPanic checks that a handler that panics, where panics do not end the process, keeps
 // the place: the change comes again in the next process.
 func TestPanic(t *testing.T) {

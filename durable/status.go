@@ -59,7 +59,7 @@ type ScopeStatus struct {
 	Handlers        int    `json:"handlers"`
 	// Missing is the number of handlers that the place knows and that were not added yet,
 	// or were removed. The place does not move until they are added, or until the log
-	// does not reach back to it: from then on they are not missing, and receive
+	// does not lead on from it: from then on they are not missing, and receive
 	// everything if they come. A scope for which no handler has come in ten minutes of
 	// work, or whose informers have ended, counts as one that the program has given up:
 	// it misses nothing after these ten minutes.

@@ -18,7 +18,7 @@ import (
 // something cannot be read; the rest is returned.
 func Stored(ctx context.Context, ledger store.Ledger) ([]Status, error) {
 	names, errs := ledger.Ledger(ctx, registry)
-	var out []Status
+	out := []Status{}
 	for name := range names {
 		values, err := ledger.Ledger(ctx, ledgerName(name))
 		errs = errors.Join(errs, err)

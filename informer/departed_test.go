@@ -241,6 +241,17 @@ func TestRemovedBeforeTold(t *testing.T) {
 			add(p, &log{})
 			waitFor(time.Minute)
 		}},
+		"in its deletion, another one is added, and a second removed": {do: func(p process) {
+			gate := make(chan struct{})
+			second := add(p, &log{hook: func(string) { <-gate }})
+			synctest.Wait()
+			p.remove(p.slow)
+			add(p, &log{})
+			p.remove(second)
+			close(gate)
+			p.free()
+			waitFor(time.Minute)
+		}},
 		"in its deletion": {settled: true, do: func(p process) {
 			p.remove(p.slow)
 			p.free()

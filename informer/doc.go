@@ -18,7 +18,9 @@
 // Each handler receives exactly one add per stored object, then the changes of the object
 // in order. For an object that was deleted while the process was down, a handler receives
 // an add and a deletion with the last known state. The old object of an update is the
-// object that the handler received last. Handlers do not wait for each other. No other
+// object that the handler received last, or the new one where that is not known, as after
+// a loss of the file; a durable handler receives an add then. Handlers do not wait for
+// each other. No other
 // goroutine waits for them until the spilled entries of all handler queues take 1 GiB.
 //
 // A handler may be added later: controller-runtime adds the handlers of a leader when the

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
@@ -232,6 +233,78 @@ func TestClusterReplaced(t *testing.T) {
 		}
 		r.end()
 		w.wantStored("when the first one is back", w.server.RV(), "a@2=1", "b@3=1")
+	})
+}
+
+// TestClusterReplacedInMemory checks the same of a second informer of the scope, which is
+// in memory.
+func TestClusterReplacedInMemory(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		for i := range 5 {
+			if _, err := other.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other" + strconv.Itoa(i)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Hour)
+		defer cancel()
+		db := w.open()
+		idle := store.Scope{Cluster: "kube-system/one", Resource: "others", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+		c, err := codec.For(&corev1.ConfigMap{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := db.Open(idle, store.Options{Codec: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.Apply(store.Batch{RV: "9"}), s.Flush(ctx), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		factory, client := clientOf(t, db, &rest.Config{Host: "http://api.example", Transport: a}, informer.FactoryOptions{})
+		lines := make([][]string, 2)
+		first, r := &run{w: w, done: make(chan struct{}), db: db}, &run{w: w, done: make(chan struct{})}
+		first.runClient(factory, client, &lines[0])
+		first.sync()
+		r.runListWatch(factory, configMapsOf(client), &lines[1])
+		if r.sync().inf.Status().Persisted {
+			t.Fatal("two informers hold one scope")
+		}
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		if keys := r.inf.GetStore().ListKeys(); len(keys) != 5 || slices.Contains(keys, "default/a") {
+			t.Errorf("%q is shown, want what the second cluster has", keys)
+		}
+		if err := r.inf.NotOlderThan(ctx, other.RV()); err != nil {
+			t.Error(err)
+		}
+		// A rewind there says nothing of the scopes of the first cluster.
+		if err := other.Rewind("3"); err != nil {
+			t.Fatal(err)
+		}
+		other.CloseWatches()
+		waitFor(10 * time.Minute)
+		if lists := r.inf.Status().ListsByReason; lists["history was rewound"] != 1 {
+			t.Errorf("it lists %v", lists)
+		}
+		if rewinds, err := db.Ledger(ctx, "rewinds"); len(rewinds) > 0 || err != nil {
+			t.Errorf("scopes that are to be listed: %d, error %v", len(rewinds), err)
+		}
+		a.set(w.server, "one", nil)
+		other.CloseWatches()
+		waitFor(time.Minute)
+		if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
+			t.Errorf("%q is shown when the first cluster is back, want a", keys)
+		}
+		w.put("b", "1")
+		if err := r.inf.NotOlderThan(ctx, w.server.RV()); err != nil {
+			t.Error(err)
+		}
+		r.end()
+		first.end()
 	})
 }
 

@@ -53,11 +53,12 @@ type Options struct {
 	// Form always is. An empty Namespace or selector means all.
 	Scope store.Scope
 	// Identify asks the server for the identity of its cluster, for example with
-	// ClusterIdentity. An informer with a Backend calls it before each probe, thus not
-	// with NoProbe, from one goroutine. While another cluster than that of Scope answers,
-	// as after its address has moved, that one is listed, and nothing of it is stored as
-	// complete. nil means that the cluster is the one of Scope for as long as the process
-	// runs. A Factory sets it aside, because it asks by itself.
+	// ClusterIdentity. An informer with a Backend calls it before each probe and each
+	// list, from one goroutine. While another cluster than that of Scope answers, as
+	// after its address has moved, that one is listed, and nothing of it is stored as
+	// complete. An informer that is held in memory is then of that cluster; Status still
+	// has Scope. nil means that the cluster is the one of Scope for as long as the
+	// process runs. A Factory sets it aside, because it asks by itself.
 	Identify func(context.Context) (cluster string, err error)
 	// ResyncPeriod is the period of handlers that specify none; 0 means no resync.
 	ResyncPeriod time.Duration

@@ -91,7 +91,7 @@ func (r run) history() rewind.History { return rewind.Of(r.opts.Backend, r.Scope
 func (r run) find(ctx context.Context) found {
 	if r.factory == nil {
 		f := found{scope: r.scope}
-		if r.opts.Identify != nil {
+		if r.opts.Identify != nil && r.opts.Backend != nil {
 			f.verifier = cluster.NewVerifierOf(r.opts.Identify, r.lw, r.scope.Cluster)
 		}
 		return f
@@ -137,16 +137,12 @@ func (r run) start(ctx context.Context, opened store.Store, f found) *ingest.Pip
 // install makes the opened store the informer's and reports whether it holds a whole
 // list.
 func (r run) install(ctx context.Context, opened store.Store, f found) (p *ingest.Pipeline, warm bool) {
-	verifier := f.verifier
-	if !r.opener.isPersistent() {
-		verifier = nil // nothing of another cluster is stored
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p = ingest.New(ingest.Options{
 		Store: opened, Hub: r.hub, State: r.state,
 		ListerWatcher: r.lw, Scope: r.scope, Kind: r.expectedKind(), Codec: r.codec, Example: r.example,
-		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: verifier, Gone: f.gone,
+		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: f.verifier, Follow: !r.opener.isPersistent(), Gone: f.gone,
 		NoProbe: r.opts.NoProbe, NotifyUnchanged: r.opts.NotifyUnchanged,
 		Metrics: r.metrics, OnError: r.onError, Applied: r.rememberRV,
 		Rewound:      func(ctx context.Context) { r.history().Found(ctx, p) },

@@ -91,9 +91,12 @@ func (e *endpoint) serveFile(a *answer, q question) error {
 		values, _ := ledger.Ledger(q.ctx, wire.ServerLedger)
 		file.Server = string(values[wire.ServerVersion])
 	}
-	var err error
-	if file.Scopes, err = db.Scopes(); err != nil {
-		return err
+	// A suspended file is not used.
+	if f, ok := db.(interface{ Suspended() error }); !ok || f.Suspended() == nil {
+		var err error
+		if file.Scopes, err = db.Scopes(); err != nil {
+			return err
+		}
 	}
 	persisted := map[string]bool{} // by ID: find prefers these informers
 	for _, inf := range e.source.Informers() {

@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/served"
 	"github.com/informctl/informctl/postgres/internal/raw"
 	"github.com/informctl/informctl/store"
 )
@@ -24,6 +28,7 @@ type Collection struct {
 	Example       runtime.Object // of the type that ListerWatcher returns
 
 	verify func(context.Context) error // asks whose the API server is; may be nil
+	gone   func(context.Context) error // why the resource may be served; may be nil
 }
 
 // NewCollection returns the Collection of a scope whose objects are published as the API
@@ -45,8 +50,25 @@ func NewCollection(cfg *rest.Config, s store.Scope) (Collection, error) {
 	if err != nil {
 		return Collection{}, fmt.Errorf("publish %s: %w", s.Resource, err)
 	}
-	return Collection{Scope: s, ListerWatcher: client, Example: &raw.Object{}, verify: verifier(cfg, s.Cluster)}, nil
+	return Collection{Scope: s, ListerWatcher: client, Example: &raw.Object{}, verify: verifier(cfg, s.Cluster), gone: goneFrom(cfg, schema.ParseGroupResource(s.Resource))}, nil
 }
+
+// goneFrom returns a function that returns nil if the API server serves a resource in no
+// version.
+func goneFrom(cfg *rest.Config, resource schema.GroupResource) func(context.Context) error {
+	return func(ctx context.Context) error {
+		client, err := discovery.NewDiscoveryClientForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, askPatience)
+		defer cancel()
+		return served.ConfirmGone(ctx, client.RESTClient(), resource)
+	}
+}
+
+// askPatience is how long the API server may take to say what it serves.
+const askPatience = 30 * time.Second
 
 // errForeign: the API server is another cluster's now, as behind a balancer.
 var errForeign = errors.New("the API server is another cluster than that of the scope")

@@ -83,8 +83,10 @@ func (p *projector) published(ctx context.Context, s projected, after []byte) ([
 
 // writeObjects writes the objects that differ and what has changed. Of a scope's first
 // objects nothing is known to have. An object that was replaced by another of its name
-// was deleted, no later than the last mark was written. The content is compared, too:
-// another version of a custom resource may have changed it at the same resource version.
+// was deleted, no later than the last mark was written. One that is new was created
+// before the log tells how it has changed, and its first state is not known: it is that
+// of now. The content is compared, too: another version of a custom resource may have
+// changed it at the same resource version.
 func (p *projector) writeObjects(ctx context.Context, s projected, rows []projectedRow, isFirst bool) error {
 	if len(rows) == 0 {
 		return nil
@@ -107,11 +109,13 @@ func (p *projector) writeObjects(ctx context.Context, s projected, rows []projec
 					AND NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $10 AND c.key = k.key AND c.uid = k.uid)
 				ON CONFLICT DO NOTHING`), append(objects.args(s), s.last.seq, s.lastAt)...)
 			b.Queue(p.db.sql(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
-				SELECT $1, $2, $3, -t.rv, CASE WHEN k.uid = t.uid THEN 'updated' ELSE 'created' END, clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1),
-					t.namespace, t.name, t.uid, t.rv, t.object::jsonb
+				SELECT $1, $2, $3, -t.rv, CASE WHEN k.uid = t.uid THEN 'updated' ELSE 'created' END, coalesce(l.at - interval '1 microsecond', clock_timestamp()),
+					(SELECT as_of FROM kube.place WHERE scope = $1), t.namespace, t.name, t.uid, t.rv, t.object::jsonb
 				FROM `+ofSQL+` LEFT JOIN kube.object k ON k.scope = $1 AND k.key = t.key
+				LEFT JOIN (SELECT key, min(at) AS at FROM informctl.change WHERE scope = $1 AND seq > $10 GROUP BY key) l ON l.key = t.key
 				WHERE (k.key IS NULL OR k.rv <> t.rv OR k.uid <> t.uid OR k.object <> t.object::jsonb)
-					AND NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $10 AND c.key = t.key AND c.rv <= t.rv)
+					AND NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $10 AND c.key = t.key AND c.rv <= t.rv
+						AND (k.uid = t.uid OR c.kind IN ('A', 'a')))
 				ON CONFLICT DO NOTHING`), append(objects.args(s), s.last.seq)...)
 		}
 		objects.queue(b, s)

@@ -158,9 +158,7 @@ func inSchema(statement, schema string) string {
 	if schema == DefaultSchema {
 		return statement
 	}
-	name := pgx.Identifier{schema}.Sanitize()
-	statement = strings.ReplaceAll(statement, "SCHEMA IF NOT EXISTS informctl", "SCHEMA IF NOT EXISTS "+name)
-	return strings.ReplaceAll(statement, "informctl.", name+".")
+	return strings.ReplaceAll(statement, "informctl.", pgx.Identifier{schema}.Sanitize()+".")
 }
 
 // failed drops the connections of the pool if the error says that the server behind them

@@ -38,7 +38,7 @@
 //	the API server lists anew           followers that watch are sent the differences
 //	the log was trimmed                 410: the follower lists, from the database
 //	the database lags behind a follower 504: it waits, and does not go back in time
-//	nothing heard for MaxStale          503
+//	nothing heard for MaxStale          503, and a watch ends with a 429
 //
 // # Concurrency
 //

@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,9 +31,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -77,6 +82,7 @@ func TestFindings(t *testing.T) {
 		"M11 deletions without order":                    testNoOrder,
 		"a rewind whose list did not end":                testRewindForgotten,
 		"a rewind that another scope has shown":          testRewoundElsewhere,
+		"a rewind that the others have not listed":       testRewoundNoted,
 		"deletions of one resource version":              testDeletedTogether,
 		"a list in the place of a known commit":          testListAfterPlace,
 		"a deletion that was dropped":                    testDropped,
@@ -110,6 +116,7 @@ func TestFindings(t *testing.T) {
 		"what was known too long ago":                    testLateClaims,
 		"a clock that was behind":                        testClockWasBehind,
 		"no way back in time while a list begins":        testBackInPlace,
+		"a resource that is not served any more":         testNotServed,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -296,7 +303,10 @@ func TestSQLFindings(t *testing.T) {
 		"a projector that is younger than the feed": testAsOf,
 		"changes while objects are compared":        testComparedChanges,
 		"an object that was replaced in a gap":      testReplacedInGap,
+		"an object that was created in a gap":       testCreatedInGap,
 		"a standby at first":                        testStandbyFirst,
+		"schemas that are there":                    testGivenSchemas,
+		"tables that are migrated meanwhile":        testMigratedMeanwhile,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, pg.DSN())) })
 	}
@@ -555,24 +565,31 @@ func testStale(sc *scene) {
 		sc.Errorf("a watch of tables of another version is answered with %v, want a 503 that is told", err)
 	}
 	sc.exec("UPDATE informctl.version SET version = version - 1")
-	// One that is open is ended.
-	w, err := sc.follower(FollowOptions{MaxStale: time.Second}).WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "10"})
-	if err != nil {
-		sc.Fatal(err)
-	}
-	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp() - interval '1 hour'")
-	select {
-	case e := <-w.ResultChan():
-		if e.Type != watch.Error || !apierrors.IsServiceUnavailable(apierrors.FromObject(e.Object)) {
-			sc.Errorf("an open watch is sent %v, want a 503", e)
+	// One that is open ends: with a 429, after which client-go's reflector does not list,
+	// unless no waiting helps.
+	for statement, is := range map[string]func(error) bool{
+		"UPDATE informctl.lease SET heard = clock_timestamp() - interval '1 hour'": apierrors.IsTooManyRequests,
+		"UPDATE informctl.version SET version = version + 1":                       apierrors.IsServiceUnavailable,
+	} {
+		w, err := sc.follower(FollowOptions{MaxStale: time.Second}).WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "10"})
+		if err != nil {
+			sc.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
-		sc.Error("an open watch is not told that the publisher was heard of an hour ago")
+		sc.exec(statement)
+		select {
+		case e := <-w.ResultChan():
+			if e.Type != watch.Error || !is(apierrors.FromObject(e.Object)) {
+				sc.Errorf("%s: an open watch is sent %v", statement, e)
+			}
+		case <-time.After(20 * time.Second):
+			sc.Errorf("%s: an open watch does not end", statement)
+		}
+		w.Stop()
+		sc.exec("UPDATE informctl.lease SET heard = clock_timestamp()")
+		sc.exec("UPDATE informctl.version SET version = 1")
 	}
-	w.Stop()
-	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp()")
 	// A watch from what the database does not have yet waits.
-	w, err = lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "15", AllowWatchBookmarks: true})
+	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "15", AllowWatchBookmarks: true})
 	if err != nil {
 		sc.Fatal(err)
 	}
@@ -877,10 +894,18 @@ func testWhose(sc *scene) {
 
 func testClock(sc *scene) {
 	l := &lease{db: sc.db, table: sc.db.sql("informctl.lease"), group: "c1", holder: "next", ttl: 10 * time.Second}
+	// A holder with a longer TTL.
+	sc.exec("UPDATE informctl.lease SET expires = clock_timestamp() + interval '1 hour', heard = clock_timestamp()")
+	if wait, err := l.try(sc.Context()); wait != l.ttl || err != nil {
+		sc.Errorf("a lease that was renewed for an hour makes others wait %s, %v, want that they ask again after %s", wait, err, l.ttl)
+	}
 	// By the clock before the failover.
-	sc.exec("UPDATE informctl.lease SET expires = clock_timestamp() + interval '1 hour'")
+	sc.exec("UPDATE informctl.lease SET heard = expires")
 	if wait, err := l.try(sc.Context()); wait != 0 || err != nil {
-		sc.Errorf("a lease until in an hour makes others wait %s, %v", wait, err)
+		sc.Errorf("a lease that was renewed in an hour makes others wait %s, %v", wait, err)
+	}
+	if wait, err := (&lease{db: sc.db, table: l.table, group: "c1", holder: "third", ttl: l.ttl}).try(sc.Context()); wait == 0 || err != nil {
+		sc.Errorf("a lease that was just taken is taken again: %s, %v", wait, err)
 	}
 	l.release(sc.Context())
 	if wait, err := (&lease{db: sc.db, table: l.table, group: "c1", holder: "third", ttl: l.ttl}).try(sc.Context()); wait != 0 || err != nil {
@@ -1246,6 +1271,57 @@ func testForeign(sc *scene) {
 	sc.exec("UPDATE informctl.scope SET problem = 'refused'")
 	if _, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
 		sc.Errorf("a list of what cannot be published: %v", err)
+	}
+}
+
+func testNotServed(sc *scene) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		version := func(of string) metav1.GroupVersionForDiscovery {
+			return metav1.GroupVersionForDiscovery{GroupVersion: of + "/v1", Version: "v1"}
+		}
+		var answer any
+		switch r.URL.Path {
+		case "/apis":
+			answer = metav1.APIGroupList{Groups: []metav1.APIGroup{
+				{Name: "example.com", Versions: []metav1.GroupVersionForDiscovery{version("example.com")}},
+			}}
+		case "/apis/example.com/v1":
+			answer = metav1.APIResourceList{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "widgets"}}}
+		default:
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	defer server.Close()
+	sc.list(10, object("a", 1))
+	lost := func(resource string) error {
+		sc.s.w.scope.Resource = resource
+		sc.s.gone = goneFrom(&rest.Config{Host: server.URL}, schema.ParseGroupResource(resource))
+		l, err := sc.s.Relist(sc.Context(), reflector.NoResource)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = l.Close() }()
+		return l.Finish(sc.Context(), "")
+	}
+	for resource, want := range map[string]string{
+		"leases.coordination.k8s.io": "its objects may still exist",
+		"widgets.example.com":        "is served in example.com/v1",
+	} {
+		if err := lost(resource); err == nil || !strings.Contains(err.Error(), want) {
+			sc.Errorf("%s: %v, want that %s", resource, err, want)
+		}
+	}
+	if n := one[int](sc, "SELECT count(*) FROM informctl.object"); n != 1 {
+		sc.Errorf("%d objects of resources that may be served, want 1", n)
+	}
+	if err := lost("gadgets.example.com"); err != nil {
+		sc.Error(err)
+	}
+	if n := one[int](sc, "SELECT count(*) FROM informctl.object"); n != 0 {
+		sc.Errorf("%d objects of a resource that is gone", n)
 	}
 }
 
@@ -2105,6 +2181,41 @@ func testReplacedInGap(sc *scene) {
 	}
 }
 
+// testCreatedInGap checks that the history of an object that was created in a gap begins
+// with that, also if the log tells how it has changed while the objects are compared.
+func testCreatedInGap(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("b", 2, "b1"))
+	sc.project(p)
+	scope := projected{id: sc.w.id, kind: modelScope.Kind, resource: modelScope.Resource, place: &anchor{}}
+	*scope.place = sc.w.end
+	sc.push(cache.Added, object("a", 11, "a1"))
+	sc.push(cache.Deleted, object("b", 12, "b1"))
+	sc.push(cache.Added, object("b", 13, "b2"))
+	scope.last = sc.w.end
+	scope.lastAt = one[time.Time](sc, "SELECT at FROM informctl.change WHERE seq = $1", sc.w.end.seq)
+	// The log has these.
+	sc.push(cache.Updated, object("a", 14, "a1"))
+	sc.push(cache.Updated, object("b", 15, "b2"))
+	sc.push(cache.Updated, object("a", 16, "a1"))
+	sc.push(cache.Added, object("c", 17, "c1"))
+	sc.push(cache.Updated, object("c", 18, "c1"))
+	if err := p.compare(sc.Context(), scope); err != nil {
+		sc.Fatal(err)
+	}
+	sc.project(p)
+	for name, want := range map[string][]string{
+		"a": {"created a1@16 true", "updated a1@14 false", "updated a1@16 false"},
+		"b": {"deleted b1@2 true", "created b2@15 true", "updated b2@15 false"},
+		"c": {"created c1@17 false", "updated c1@18 false"},
+	} {
+		got := one[[]string](sc, "SELECT array_agg(change || ' ' || uid || '@' || rv || ' ' || (after IS NOT NULL)::text ORDER BY at) FROM kube.history WHERE name = $1", name)
+		if diff := cmp.Diff(want, got); diff != "" {
+			sc.Errorf("history of %s, and whether it has a time after which that was (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 func testStandbyFirst(sc *scene) {
 	sc.projector()
 	sc.list(10, object("a", 1))
@@ -2152,6 +2263,54 @@ func testStandbyFirst(sc *scene) {
 	wait("Writing SQL")
 	cancel()
 	if err := <-ended; err != nil {
+		sc.Error(err)
+	}
+}
+
+// testMigratedMeanwhile checks that SQL is not written any more to tables that a newer
+// program has migrated, or from them.
+func testMigratedMeanwhile(sc *scene) {
+	p := sc.projector()
+	sc.list(10, object("a", 1))
+	for _, table := range []string{"informctl.version", "kube.version"} {
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(sc.Context(), time.Minute)
+		sc.exec("DELETE FROM kube.place")
+		go func() { ended <- sc.db.Project(ctx, ProjectOptions{Every: time.Millisecond}) }()
+		for one[int](sc, "SELECT count(*) FROM kube.place") == 0 {
+			<-time.After(time.Millisecond)
+		}
+		sc.exec("UPDATE " + table + " SET version = 2")
+		if err := <-ended; !errors.Is(err, ErrSchema) {
+			sc.Errorf("%s: SQL ends with %v", table, err)
+		}
+		cancel()
+		// While it writes.
+		err := pgx.BeginFunc(sc.Context(), sc.db.pool, func(tx pgx.Tx) error {
+			return p.fence(sc.Context(), tx, projected{id: sc.w.id})
+		})
+		if !errors.Is(err, ErrSchema) {
+			sc.Errorf("%s: what is written ends with %v", table, err)
+		}
+		sc.exec("UPDATE " + table + " SET version = 1")
+	}
+}
+
+// testGivenSchemas checks that a role that owns the schemas makes the tables in them, and
+// needs no right to create a schema.
+func testGivenSchemas(sc *scene) {
+	role := pgtest.Schema()
+	sc.exec("CREATE ROLE " + role + " LOGIN")
+	defer sc.exec("DROP ROLE " + role)
+	defer sc.exec("DROP OWNED BY " + role + " CASCADE")
+	sc.exec("DROP SCHEMA IF EXISTS kube CASCADE")
+	sc.exec("CREATE SCHEMA kube AUTHORIZATION " + role)
+	sc.exec("CREATE SCHEMA " + role + " AUTHORIZATION " + role)
+	dsn := sc.dsn + " user=" + role
+	if err := Migrate(sc.Context(), dsn, Options{Schema: role}); err != nil {
+		sc.Error(err)
+	}
+	if err := MigrateSQL(sc.Context(), dsn, Options{}); err != nil {
 		sc.Error(err)
 	}
 }
@@ -2446,6 +2605,50 @@ func testRewoundElsewhere(sc *scene) {
 	}
 }
 
+// testRewoundNoted checks that a publisher that dies before the scopes are listed
+// leaves that to the next one, and that any list ends it.
+func testRewoundNoted(sc *scene) {
+	sc.list(1500, object("a", 1400))
+	p := &publisher{db: sc.db, lease: &lease{holder: "first", ttl: 10 * time.Second}, sinks: map[int64]*sink{}, rewinds: map[history]time.Time{}, lists: map[int64]time.Time{}}
+	others := map[string]*sink{}
+	for resource, holder := range map[string]string{"services": "first", "events": "first", "endpoints": "another"} {
+		w := &writer{db: sc.db, holder: "first", group: "c1", ttl: 10 * time.Second, scope: modelScope, wrote: func(int64) {}}
+		w.scope.Resource = resource
+		if err := w.takeOver(sc.Context()); err != nil {
+			sc.Fatal(err)
+		}
+		sc.exec("UPDATE informctl.scope SET complete = true, holder = $2 WHERE id = $1", w.id, holder)
+		others[resource] = newSink(w, modelScope.Kind, 0)
+	}
+	service := others["services"]
+	service.cancel = func(err error) { sc.Error(err) }
+	told := false
+	service.relist = func(string) {
+		told = one[string](sc, "SELECT problem FROM informctl.scope WHERE id = $1", service.w.id) != ""
+	}
+	p.sinks[service.w.id] = service
+	p.rewound(sc.Context(), sc.s)
+	if !told {
+		sc.Error("another scope is not told, or before the database has it")
+	}
+	for resource, want := range map[string]string{"configmaps": reflector.Rewound, "services": elsewhere, "events": "", "endpoints": ""} {
+		if got := one[string](sc, "SELECT problem FROM informctl.scope WHERE resource = $1", resource); got != want {
+			sc.Errorf("the problem of %s is %q, want %q", resource, got, want)
+		}
+	}
+	// A list that began before.
+	l, err := service.Relist(sc.Context(), "410")
+	if err == nil {
+		err = l.Finish(sc.Context(), "1600")
+	}
+	if err != nil {
+		sc.Fatal(err)
+	}
+	if got := one[string](sc, "SELECT problem FROM informctl.scope WHERE id = $1", service.w.id); got != "" {
+		sc.Errorf("after a list the problem is %q", got)
+	}
+}
+
 // TestRewoundTells checks which scopes a rewind is told to, and when.
 func TestRewoundTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -2466,6 +2669,11 @@ func TestRewoundTells(t *testing.T) {
 			p.add(id, s)
 			return s
 		}
+		rewound := func(by *sink) { // without the note in the database
+			if p.claim(by) {
+				p.tell(historyOf(modelScope), by)
+			}
+		}
 		check := func(when string, want map[int64]int) {
 			t.Helper()
 			if diff := cmp.Diff(want, told); diff != "" {
@@ -2477,13 +2685,13 @@ func TestRewoundTells(t *testing.T) {
 		one, two, three := add(1, false), add(2, false), add(3, false)
 		p.remove(3, three)
 		check("at first", map[int64]int{})
-		p.rewound(one)
+		rewound(one)
 		check("when one has found a rewind", map[int64]int{2: 1})
 		<-time.After(time.Second)
-		p.rewound(two)
+		rewound(two)
 		check("when another has found it, too", map[int64]int{})
 		<-time.After(time.Hour)
-		p.rewound(one)
+		rewound(one)
 		check("when the list is begun again", map[int64]int{})
 		three = add(3, false)
 		check("when one is published that was not", map[int64]int{3: 1})
@@ -2493,7 +2701,7 @@ func TestRewoundTells(t *testing.T) {
 			add(s.w.id, false)
 		}
 		check("when all have listed", map[int64]int{})
-		p.rewound(p.sinks[2])
+		rewound(p.sinks[2])
 		check("when history is rewound again", map[int64]int{1: 1, 3: 1})
 
 		begin()
@@ -2505,7 +2713,7 @@ func TestRewoundTells(t *testing.T) {
 		for _, s := range []*sink{one, two} {
 			p.listed(s, time.Now())
 		}
-		p.rewound(one)
+		rewound(one)
 		check("when it is found at once", map[int64]int{})
 	})
 }

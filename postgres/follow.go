@@ -34,9 +34,9 @@ type FollowOptions struct {
 	Held func() string
 	// MaxStale is how old the lease of the publisher may be, and the last mark of a scope
 	// that it does not publish any more. Later, requests are refused with a 503, and open
-	// watches are ended with one. 0 means 3 minutes. So they are, whatever MaxStale is,
-	// while the publisher says that the API server tells it nothing of the scope: after
-	// 150 s, or 25 minutes for a server without bookmarks.
+	// watches end with a 429. 0 means 3 minutes. So they are, whatever MaxStale is, while
+	// the publisher says that the API server tells it nothing of the scope: after 150 s,
+	// or 25 minutes for a server without bookmarks.
 	MaxStale time.Duration
 	// Upstream is the API server, for Direct. It is also asked, by a list of one object,
 	// before the database may lead the informer back in time because the API server was
@@ -426,17 +426,14 @@ func (l *ListerWatcher) unavailable(ctx context.Context, doing string, err error
 		return err
 	}
 	l.db.failed(ctx, err)
-	return &unreadable{apierrors.NewServiceUnavailable(fmt.Sprintf("%s: %s", doing, err))}
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("%s: %s", doing, err))
 }
 
-// unreadable says that the database could not be read.
-type unreadable struct{ *apierrors.StatusError }
-
-// resumable returns the error that ends a watch: a 429 where the database could not be
-// read or has changed. After any other error of a watch, client-go's reflector lists, as
-// all followers would after a failover.
+// resumable returns the error that ends a watch: a 429 instead of a 503 that is not
+// lasting. After any other error of a watch, client-go's reflector lists, as all
+// followers would after a failover, or when there is a publisher again.
 func resumable(err error) error {
-	if u := (*unreadable)(nil); errors.As(err, &u) || errors.Is(err, errGone) {
+	if apierrors.IsServiceUnavailable(err) && !errors.As(err, new(lasting)) {
 		return apierrors.NewTooManyRequests(err.Error(), 1)
 	}
 	return err

@@ -54,10 +54,11 @@ func (l *lease) acquire(ctx context.Context) error {
 func (l *lease) try(ctx context.Context) (wait time.Duration, err error) {
 	ms := l.ttl.Milliseconds()
 	var left float64
-	// SELECT first: candidates write nothing while the lease is held. An expiry of
-	// another clock, before a failover, may be far in the future.
+	// SELECT first: candidates write nothing while the lease is held. A lease whose last
+	// renewal is in the future is not held: it is of the clock before a failover, and may
+	// expire hours from now.
 	err = l.db.pool.QueryRow(ctx, l.sql(`SELECT greatest(extract(epoch FROM expires) - extract(epoch FROM clock_timestamp()), -1)::float8
-		FROM LEASE WHERE grp = $1 AND holder <> $2 AND expires <= clock_timestamp() + $3 * interval '2 milliseconds'`), l.group, l.holder, ms).Scan(&left)
+		FROM LEASE WHERE grp = $1 AND holder <> $2 AND heard <= clock_timestamp() + $3 * interval '1 millisecond'`), l.group, l.holder, ms).Scan(&left)
 	if err == nil && left > 0 {
 		return min(time.Duration(left*float64(time.Second)), l.ttl), nil
 	}
@@ -65,8 +66,8 @@ func (l *lease) try(ctx context.Context) (wait time.Duration, err error) {
 		return 0, err
 	}
 	tag, err := l.db.pool.Exec(ctx, l.sql(`INSERT INTO LEASE AS l (grp, holder, expires, heard) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 millisecond', '-infinity')
-		ON CONFLICT (grp) DO UPDATE SET holder = excluded.holder, expires = excluded.expires
-		WHERE l.holder = $2 OR l.expires < clock_timestamp() OR l.expires > clock_timestamp() + $3 * interval '2 milliseconds'`), l.group, l.holder, ms)
+		ON CONFLICT (grp) DO UPDATE SET holder = excluded.holder, expires = excluded.expires, heard = least(l.heard, clock_timestamp())
+		WHERE l.holder = $2 OR l.expires < clock_timestamp() OR l.heard > clock_timestamp() + $3 * interval '1 millisecond'`), l.group, l.holder, ms)
 	if err != nil {
 		return 0, err
 	}

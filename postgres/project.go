@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,8 +55,8 @@ func MigrateSQL(ctx context.Context, dsn string, opts Options) error {
 // kube.history, until the context ends. It follows the log as any follower does, from a
 // place that it stores with what it has written; where the log does not tell, it compares
 // the objects. One projector at a time does so. What jsonb refuses is skipped, counted in
-// kube.place and logged. The error is ErrSchema if the tables are missing or have what is
-// published in another schema.
+// kube.place and logged. The error is ErrSchema if the tables are missing, are or become
+// of another version, or have what is published in another schema.
 func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
 	opts = opts.withDefaults()
 	for {
@@ -87,8 +85,11 @@ func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
 		klog.FromContext(ctx).Info("Writing SQL", "schema", SQLSchema)
 		err := db.project(ctx, l, opts)
 		l.release(ctx)
-		if isOver(ctx) {
+		switch {
+		case isOver(ctx):
 			return nil
+		case errors.Is(err, ErrSchema):
+			return fmt.Errorf("project: %w", err)
 		}
 		klog.FromContext(ctx).Info("Writing SQL has ended, the lease is waited for", "err", err.Error())
 	}
@@ -129,6 +130,10 @@ func (db *DB) project(ctx context.Context, l *lease, opts ProjectOptions) error 
 	var cleaned time.Time
 	for !isOver(ctx) {
 		more, err := p.step(ctx)
+		if errors.Is(err, ErrSchema) {
+			cancel(err)
+			break
+		}
 		if err != nil && !isOver(ctx) {
 			db.failed(ctx, err)
 			klog.FromContext(ctx).Info("SQL was not written, it is tried again", "err", err.Error())
@@ -169,6 +174,9 @@ type projected struct {
 
 // step brings each scope forward by a part. It reports whether there is more to do.
 func (p *projector) step(ctx context.Context) (more bool, err error) {
+	if err := p.checkVersions(ctx, p.db.pool); err != nil {
+		return false, err
+	}
 	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT s.id, s.cluster, s.resource, s.api_version, s.kind, pl.seq, pl.tx, pl.rv, coalesce((pl.cluster, pl.resource) <> (s.cluster, s.resource), false), pl.as_of, c.seq IS NOT NULL, l.seq, l.rv, l.tx, l.at
 		FROM informctl.scope s
 		JOIN LATERAL (SELECT seq, rv, tx, at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
@@ -210,66 +218,20 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 	return more, errors.Join(errs...)
 }
 
-// resourceName is what a view is called after.
-var resourceName = regexp.MustCompile(`^[a-z0-9.-]{1,63}$`)
-
-func canBeView(resource string) bool {
-	isTable := slices.Contains([]string{"version", "lease", "place", "object", "history"}, resource)
-	return resourceName.MatchString(resource) && !isTable
+// querier is a pool or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// makeViews makes the views that are missing, and grants those that are older than the
-// role of readers. A view that is there stays as it is: who reads it would hold up all.
-func (p *projector) makeViews(ctx context.Context) {
-	rows, err := p.db.pool.Query(ctx, `SELECT DISTINCT p.resource FROM kube.place p
-		LEFT JOIN pg_class c ON c.oid = to_regclass('kube.' || quote_ident(p.resource))
-		WHERE c.oid IS NULL OR EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'kube_reader' AND NOT has_table_privilege(r.oid, c.oid, 'SELECT'))`)
-	if err != nil {
-		return // step says so
+// checkVersions returns ErrSchema if the tables of the feed or those of SQL are of
+// another version: a newer program has migrated them.
+func (p *projector) checkVersions(ctx context.Context, of querier) error {
+	var feed, sql int
+	err := of.QueryRow(ctx, p.db.sql("SELECT f.version, s.version FROM informctl.version f CROSS JOIN kube.version s")).Scan(&feed, &sql)
+	if err == nil && (feed != version || sql != version) {
+		err = fmt.Errorf("%w: they have versions %d and, in schema %s, %d, this program knows %d", ErrSchema, feed, SQLSchema, sql, version)
 	}
-	resources, _ := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, resource := range resources {
-		if canBeView(resource) {
-			p.makeView(ctx, resource)
-		}
-	}
-}
-
-// makeView makes the view of a resource, as kube."deployments.apps", whose columns are
-// those that are asked for most. Without it there is kube.object.
-func (p *projector) makeView(ctx context.Context, resource string) {
-	// A view is read with the rights of its reader, so that policies of rows apply.
-	// PostgreSQL 14 cannot do that.
-	var major int
-	var isThere bool
-	err := p.db.pool.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000, to_regclass('kube.' || quote_ident($1)) IS NOT NULL", resource).Scan(&major, &isThere)
-	options := "security_barrier = true"
-	if major >= 15 {
-		options += ", security_invoker = true"
-	}
-	if err == nil {
-		err = pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
-			name := "kube." + pgx.Identifier{resource}.Sanitize()
-			if !isThere {
-				if _, err := tx.Exec(ctx, `CREATE VIEW `+name+` WITH (`+options+`) AS
-					SELECT o.cluster, o.namespace, o.name, o.uid, o.rv, (o.object #>> '{metadata,creationTimestamp}')::timestamptz AS created,
-						o.object #> '{metadata,labels}' AS labels, o.object, p.as_of
-					FROM kube.object o JOIN kube.place p ON p.scope = o.scope WHERE o.resource = '`+resource+`'`); err != nil {
-					return err
-				}
-			}
-			// The roles of GrantsSQL may have been made before the view, or not at all.
-			var hasReader bool
-			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'kube_reader')").Scan(&hasReader)
-			if err == nil && hasReader {
-				_, err = tx.Exec(ctx, "GRANT SELECT ON "+name+" TO kube_reader")
-			}
-			return err
-		})
-	}
-	if err != nil {
-		klog.FromContext(ctx).Info("A resource has no view", "resource", resource, "err", err.Error())
-	}
+	return err
 }
 
 // projectedRow is a row for the tables of SQL.
@@ -493,8 +455,11 @@ func queuePlace(b *pgx.Batch, s projected, at anchor, asOf time.Time, skipped []
 }
 
 // fence locks the place of a scope, and returns errFenced if it is not where this
-// projector has left it: another one writes.
+// projector has left it: another one writes. The error is ErrSchema as of checkVersions.
 func (p *projector) fence(ctx context.Context, tx pgx.Tx, s projected) error {
+	if err := p.checkVersions(ctx, tx); err != nil {
+		return err
+	}
 	var at anchor
 	err := tx.QueryRow(ctx, "SELECT seq, tx, rv FROM kube.place WHERE scope = $1 FOR UPDATE", s.id).Scan(&at.seq, &at.tx, &at.rv)
 	switch {
@@ -504,45 +469,4 @@ func (p *projector) fence(ctx context.Context, tx pgx.Tx, s projected) error {
 		return errFenced
 	}
 	return err
-}
-
-// forget deletes the place and the objects of a scope whose number was another's: the
-// feed was dropped and made anew. What that had is no past of this scope.
-func (p *projector) forget(ctx context.Context, s projected) error {
-	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
-		if err := p.fence(ctx, tx, s); err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		b.Queue("DELETE FROM kube.object WHERE scope = $1", s.id)
-		b.Queue("DELETE FROM kube.place WHERE scope = $1", s.id)
-		return tx.SendBatch(ctx, b).Close()
-	})
-}
-
-// superseded is whether nobody publishes scope s, and the same resource is published
-// under another Kind instead, as that of another version. Two that are published have
-// marks each minute, so that neither is superseded while a publisher follows another.
-const superseded = `(NOT EXISTS (SELECT FROM informctl.lease le WHERE le.grp = s.grp AND le.holder = s.holder AND le.expires > clock_timestamp())
-	AND EXISTS (SELECT FROM informctl.scope o WHERE o.id <> s.id AND o.complete AND o.cluster = s.cluster AND o.resource = s.resource
-		AND o.namespace = s.namespace AND o.label_selector = s.label_selector AND o.field_selector = s.field_selector
-		AND (SELECT at FROM informctl.change WHERE scope = o.id ORDER BY seq DESC LIMIT 1) - interval '3 minutes'
-			> (SELECT at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1)))`
-
-// clean deletes history that is older than Keep, and what is left of scopes that were
-// dropped or superseded.
-func (p *projector) clean(ctx context.Context) {
-	known, err := p.db.knowsAges(ctx)
-	if err == nil && known {
-		_, err = p.db.pool.Exec(ctx, "DELETE FROM kube.history WHERE at < clock_timestamp() - $1 * interval '1 second'", int64(p.opts.Keep.Seconds()))
-	}
-	if err == nil {
-		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.object k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope AND NOT "+superseded+")"))
-	}
-	if err == nil {
-		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.place k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope AND NOT "+superseded+")"))
-	}
-	if err != nil && !isOver(ctx) {
-		klog.FromContext(ctx).Info("History was not trimmed", "err", err.Error())
-	}
 }

@@ -1,6 +1,5 @@
 -- What SQL reads: the objects and their history as jsonb, in a schema of its own. The
 -- projector writes it from the feed; nothing here slows or stops the feed.
-CREATE SCHEMA IF NOT EXISTS kube;
 
 -- feed is the schema of the feed that is projected, '' until there is one: the numbers of
 -- scopes are its own.

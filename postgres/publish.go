@@ -219,7 +219,7 @@ func (p *publisher) follow(ctx context.Context, w *writer, c Collection) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := newSink(w, c.Scope.Kind, p.opts.Interval)
-	s.cancel = cancel
+	s.cancel, s.gone = cancel, c.gone
 	var verify func(context.Context) (relist string, err error)
 	if c.verify != nil {
 		verify = func(ctx context.Context) (string, error) {
@@ -242,7 +242,7 @@ func (p *publisher) follow(ctx context.Context, w *writer, c Collection) error {
 		return fmt.Errorf("publish %s: %w", c.Scope.Resource, err)
 	}
 	s.relist = r.Relist
-	s.rewound, s.listed = func() { p.rewound(s) }, func(began time.Time) { p.listed(s, began) }
+	s.rewound, s.listed = func(ctx context.Context) { p.rewound(ctx, s) }, func(began time.Time) { p.listed(s, began) }
 	p.add(w.id, s)
 	defer p.remove(w.id, s)
 	var parts sync.WaitGroup

@@ -286,7 +286,7 @@ func (l *relist) commit(n int64) commit {
 		}
 		// What is staged was acknowledged, so it must not be lost with the transaction.
 		b.Queue("SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on' ELSE current_setting('synchronous_commit') END, true)")
-		b.Queue(db.sql("UPDATE informctl.scope SET complete = true, above = greatest(above, $2), since = greatest(since, $3) WHERE id = $1"), w.id, above, since)
+		b.Queue(db.sql("UPDATE informctl.scope SET complete = true, problem = '', above = greatest(above, $2), since = greatest(since, $3) WHERE id = $1"), w.id, above, since)
 		if !l.isFirst && !isBreak {
 			l.queueDifferences(b, tx, before, gone)
 		}

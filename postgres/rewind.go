@@ -1,8 +1,14 @@
 package postgres
 
 import (
+	"context"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
@@ -26,21 +32,57 @@ type history struct {
 	events  bool
 }
 
+var events = []string{"events", "events.events.k8s.io"}
+
 func historyOf(s store.Scope) history {
-	return history{s.Cluster, s.Resource == "events" || s.Resource == "events.events.k8s.io"}
+	return history{s.Cluster, slices.Contains(events, s.Resource)}
 }
 
 // rewound is called when a scope is about to be listed because history was rewound.
-func (p *publisher) rewound(by *sink) {
+func (p *publisher) rewound(ctx context.Context, by *sink) {
+	if !p.claim(by) {
+		return
+	}
+	// This publisher may not live until all are listed. The note comes first: any list
+	// that ends later clears it, and tell has each scope listed once more.
+	if err := p.noteElsewhere(ctx, by); err != nil {
+		klog.FromContext(ctx).Info("A rewound history was not noted for the other resources", "err", err.Error())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tell(historyOf(by.w.scope), by)
+}
+
+// claim notes a rewind that a scope has shown, and reports whether it was not known.
+func (p *publisher) claim(by *sink) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := historyOf(by.w.scope)
 	at, isKnown := p.rewinds[h]
 	// A list that fails is begun again for the same rewind.
 	if isKnown && (p.lists[by.w.id].Before(at) || time.Since(at) < once) {
-		return
+		return false
 	}
-	p.tell(h, by)
+	p.rewinds[h] = time.Now()
+	return true
+}
+
+// noteElsewhere says in the database that the scopes of a history are to be listed, and
+// which one has shown that it was rewound.
+func (p *publisher) noteElsewhere(ctx context.Context, by *sink) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*deadline)
+	defer cancel()
+	h := historyOf(by.w.scope)
+	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true), set_config('tcp_user_timeout', $1, true)",
+			strconv.FormatInt(p.lease.ttl.Milliseconds(), 10))
+		if err == nil {
+			_, err = tx.Exec(ctx, p.db.sql(`UPDATE informctl.scope SET problem = CASE WHEN id = $6 THEN $7 ELSE $1 END
+				WHERE holder = $2 AND cluster = $3 AND (resource = ANY ($4)) = $5 AND complete AND problem = ''`),
+				elsewhere, p.lease.holder, h.cluster, events, h.events, by.w.id, reflector.Rewound)
+		}
+		return err
+	})
 }
 
 // tell has the other scopes of a history listed. Those that are not published at present

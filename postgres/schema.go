@@ -16,7 +16,8 @@ var schemaSQL string
 const version = 1
 
 // Migrate creates the tables, or brings them to the version of this program. It needs the
-// right to create a schema, or to own it. Nothing happens if they are there.
+// right to create the schema, or tables in it if it is there. Nothing happens if they are
+// there.
 func Migrate(ctx context.Context, dsn string, opts Options) error {
 	if opts.Schema == "" {
 		opts.Schema = DefaultSchema
@@ -41,11 +42,15 @@ func migrate(ctx context.Context, dsn string, opts Options, schema, statements s
 			return fmt.Errorf("wait for another migration: %w", err)
 		}
 		table := pgx.Identifier{schema, "version"}.Sanitize()
-		var there bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&there); err != nil {
+		var there, hasSchema bool
+		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL, to_regnamespace(quote_ident($2)) IS NOT NULL", table, schema).Scan(&there, &hasSchema); err != nil {
 			return fmt.Errorf("look for the tables: %w", err)
 		}
 		if !there {
+			// CREATE SCHEMA IF NOT EXISTS needs the right also if the schema exists.
+			if !hasSchema {
+				statements = "CREATE SCHEMA " + pgx.Identifier{schema}.Sanitize() + ";" + statements
+			}
 			if _, err := tx.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return fmt.Errorf("create the tables: %w", err)
 			}

@@ -1,5 +1,4 @@
 -- Format 1 of the feed. Only the owner changes the schema; see Migrate.
-CREATE SCHEMA IF NOT EXISTS informctl;
 
 CREATE TABLE informctl.version (version int NOT NULL);
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 
+	"github.com/informctl/informctl/internal/builtin"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -54,10 +55,11 @@ type sink struct {
 	w        *writer
 	kind     schema.GroupVersionKind
 	interval time.Duration
-	relist   func(reason string)   // of the reflector
-	rewound  func()                // is called when a list begins because of a rewind
-	listed   func(began time.Time) // is called when a list was published
-	kick     chan struct{}         // there is something to commit
+	relist   func(reason string)         // of the reflector
+	rewound  func(context.Context)       // is called when a list begins after a rewind
+	listed   func(began time.Time)       // is called when a list was published
+	gone     func(context.Context) error // of the Collection
+	kick     chan struct{}               // there is something to commit
 	cancel   context.CancelCauseFunc
 	// floor is the first row that trim, which alone uses it, has left. It ends with the
 	// sink: the rows of a database that went back begin earlier.
@@ -83,7 +85,7 @@ type sink struct {
 // newSink returns a sink of a writer that has taken over. The API server was heard of
 // when the last mark was written: a take-over is no sign of life.
 func newSink(w *writer, kind schema.GroupVersionKind, interval time.Duration) *sink {
-	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), rewound: func() {}, listed: func(time.Time) {}, heard: time.Now().Add(-w.age), last: w.end.rv}
+	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), rewound: func(context.Context) {}, listed: func(time.Time) {}, heard: time.Now().Add(-w.age), last: w.end.rv}
 	s.changed.L = &s.mu
 	return s
 }
@@ -268,8 +270,13 @@ func (s *sink) failLocked(err error) {
 
 // Relist implements reflector.Sink.
 func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
-	if reason == reflector.Rewound {
-		s.rewound()
+	switch reason {
+	case reflector.Rewound:
+		s.rewound(ctx)
+	case reflector.NoResource:
+		if err := s.confirmGone(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.beginList(ctx); err != nil {
 		return nil, err
@@ -280,6 +287,17 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		return nil, err
 	}
 	return l, nil
+}
+
+// confirmGone returns an error if the objects of a resource may exist, although the API
+// server does not serve it: the resource is built in and switched off, or served in
+// another version.
+func (s *sink) confirmGone(ctx context.Context) error {
+	resource := schema.ParseGroupResource(s.w.scope.Resource)
+	if err := builtin.ConfirmGone(resource); err != nil || s.gone == nil {
+		return err
+	}
+	return s.gone(ctx)
 }
 
 // beginList waits until nothing is left to commit. From then on the goroutine of the

@@ -30,7 +30,7 @@ var lagPatience = 10 * time.Second
 // that the database does not have yet is accepted, and silent until it has, unless the
 // informer is known to have it: then it is refused with a 504. An informer goes on
 // without a list, also client-go's, where a watch is refused with a 503 or 504, or ends
-// with a 429: the database could not be read.
+// with a 429: the database could not be read, or has nothing new for too long.
 func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	direct, switched := l.source()
 	if direct {

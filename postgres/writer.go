@@ -240,7 +240,7 @@ func (w *writer) once(ctx context.Context, c commit) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	err = w.fenced(ctx, tx, c.checks, func(b *batch) {
 		c.queue(b, c.end.tx)
-		if c.problem != "" || w.failed && c.isLong {
+		if c.problem != "" {
 			b.Queue(w.db.sql("UPDATE informctl.scope SET problem = $2 WHERE id = $1"), w.id, c.problem)
 		}
 	})

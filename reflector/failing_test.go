@@ -240,6 +240,31 @@ func TestUnprobedUndecodable(t *testing.T) {
 	})
 }
 
+// TestRefusedWhileListsFail checks that an object that the sink refuses does not keep the
+// others back while the server fails all lists.
+func TestRefusedWhileListsFail(t *testing.T) {
+	for name, fails := range map[string]failures{
+		"lists":            {lists: true},
+		"probes and lists": {probes: true, lists: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "3", fakeapi.Options{})
+				w.failing(fails)
+				w.sink.refuse = "bad"
+				w.start()
+				w.pass(10 * time.Second)
+				w.create("bad")
+				rv := w.create("good")
+				w.pass(10 * time.Minute)
+				if got := w.LastSyncResourceVersion(); got != rv {
+					t.Errorf("at %s, want %s, behind the refused object", got, rv)
+				}
+			})
+		})
+	}
+}
+
 // TestPanic checks that a panic of a ListerWatcher or of the error handler goes to
 // apimachinery's handlers, and that the reflector goes on if these do not end the
 // process.

@@ -89,6 +89,7 @@ func (r *Reflector) list(ctx context.Context) error {
 			r.listFailed = time.Now()
 			if r.next == toListOrProbe {
 				r.next = toProbe
+				r.tolerant = r.tolerant || r.tally.undecodable.n > 1
 				// The sink has given up its resource version for the list.
 				err = errors.Join(err, r.keep(ctx))
 			}

@@ -44,11 +44,11 @@ func (r *Reflector) missed(ctx context.Context, err error) error {
 	if r.missing.told || r.missing.n < missingTries || time.Since(r.missing.since) < missingFor {
 		return nil
 	}
-	klog.FromContext(ctx).Info("The resource is gone, its objects count as deleted", "since", r.missing.since, "because", err.Error())
-	list, err := r.opts.Sink.Relist(ctx, NoResource)
-	if err != nil {
-		return err
+	list, failed := r.opts.Sink.Relist(ctx, NoResource)
+	if failed != nil {
+		return failed
 	}
+	klog.FromContext(ctx).Info("The resource is gone, its objects count as deleted", "since", r.missing.since, "because", err.Error())
 	defer func() { _ = list.Close() }()
 	if err := list.Finish(ctx, ""); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/features"
 	"k8s.io/client-go/util/watchlist"
@@ -216,4 +217,112 @@ func stopLate(w watch.Interface) {
 	if w != nil {
 		w.Stop()
 	}
+}
+
+// probe gets the server's present resource version before a watch is opened. If it is
+// below the held one, history was rewound (kubernetes#107457).
+func (r *Reflector) probe(ctx context.Context) error {
+	if isNone(r.held) && !r.fake {
+		r.relistFor(ctx, "the server gives no resource version to watch from")
+		return nil
+	}
+	limit, compare := int64(1), r.stored && !r.fake && r.opts.IsSmall != nil && r.opts.IsSmall()
+	if compare {
+		limit = WholeLimit
+	}
+	now, list, err := r.present(ctx, limit)
+	defer func() {
+		// If something differs, what happened since is asked for. After another watch the
+		// sink takes no objects that come without Options.Request.
+		if r.opened || !r.caughtUp || r.held != now {
+			r.stopStream()
+		}
+	}()
+	if compare && (isFailure(err) || apierrors.IsForbidden(err)) {
+		// The server may fail because of one object, or a streamed list may be too long.
+		compare = false
+		now, list, err = r.present(ctx, 1)
+	}
+	if err != nil {
+		return r.unprobed(ctx, err)
+	}
+	r.setError(nil)
+	r.tally.failedProbes = 0
+	order, err := resourceversion.CompareResourceVersion(now, r.held)
+	switch {
+	case err != nil && r.stored:
+		r.relistFor(ctx, "resource versions of this API cannot be compared")
+		return nil
+	case err != nil || r.unordered:
+	case order < 0:
+		klog.FromContext(ctx).Info("History was rewound", "held", r.held, "now", now)
+		r.relistFor(ctx, errRewound.Error())
+		return nil
+	}
+	r.next, r.stored = toWatch, false
+	// The server's state at the first probe is a sufficient goal: a later probe must not
+	// move the goal of a watch that is cut again and again.
+	if r.now == "" && (!r.caughtUp || order > 0 && !r.unordered) {
+		r.now, r.gap = now, gap{from: r.held}
+	}
+	if r.caughtUp {
+		return nil
+	}
+	if compare && r.held != now {
+		if err := r.whole(ctx, list, now); err != nil || r.next == toList {
+			return err
+		}
+	}
+	if reached, err := resourceversion.CompareResourceVersion(r.held, r.now); r.now == r.held || err == nil && reached >= 0 {
+		return r.reachedNow(ctx)
+	}
+	return nil
+}
+
+// doubt is called when a watch delivered a resource version below the held one. An API
+// server sends one after its history was rewound; only a probe can confirm that. Fake
+// clients and aggregated servers may use arbitrary numbers: if the list has a lower
+// resource version than the event, or if several doubts were no rewind, resource versions
+// are ignored until the next list.
+func (r *Reflector) doubt(ctx context.Context, rv string) error {
+	if r.unordered || r.opts.NoProbe {
+		r.hold(rv)
+		return nil
+	}
+	if r.fake {
+		r.unordered = true
+		r.hold(rv)
+		return nil
+	}
+	now, _, err := r.present(ctx, 1)
+	if err != nil {
+		return err
+	}
+	r.received(rv)
+	switch isFake := isLower(now, rv); {
+	case isFake:
+	case isLower(now, r.held):
+		return fmt.Errorf("%w: %s after %s, and %s now", errRewound, rv, r.held, now)
+	default:
+		if r.tally.doubts++; r.tally.doubts < doubtTries {
+			return nil
+		}
+	}
+	klog.FromContext(ctx).Info("Resource versions of this server have no order, none is stored until the next list",
+		"before", r.held, "after", rv, "now", now)
+	r.unordered = true
+	r.hold(rv)
+	return nil
+}
+
+// reachedNow tells the sink that the reflector has caught up.
+func (r *Reflector) reachedNow(ctx context.Context) error {
+	r.note((*Status).caughtUp) // before the sink tells its readers
+	if err := r.opts.Sink.CaughtUp(ctx); err != nil {
+		r.note(func(s *Status) { s.Start = "" })
+		return err
+	}
+	r.caughtUp, r.now = true, ""
+	klog.FromContext(ctx).Info("Caught up", "resourceVersion", r.held, "after", time.Since(r.started).Round(time.Millisecond))
+	return nil
 }

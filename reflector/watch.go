@@ -378,6 +378,8 @@ func (r *Reflector) lostUnprobed(ctx context.Context, s *session, err error) err
 		return r.failed(ctx, s, err)
 	case isUndecodable(err):
 		r.opts.Undecodable()
+	case errors.Is(err, errUnreadable):
+		r.tolerant = r.tally.undecodable.count(r.held) > 1
 	case err == nil && time.Since(s.opened) < s.timeout-timeoutSlack:
 		return errClosedEarly
 	case err == nil:

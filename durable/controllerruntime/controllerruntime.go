@@ -8,7 +8,9 @@
 //		For(&v1.Widget{}).Owns(&corev1.Pod{}).
 //		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue(c)}).
 //		Complete(r)
-//	if err = mgr.Start(ctx); err == nil { // else reconcilers may still run
+//	// After an error, or with a GracefulShutdownTimeout of 0, reconcilers may still
+//	// run: end without Close then.
+//	if err = mgr.Start(ctx); err == nil {
 //		err = errors.Join(c.Close(), db.Close())
 //	}
 //

@@ -61,11 +61,12 @@ func runPart(t *testing.T, only *regexp.Regexp) {
 	}
 }
 
-// TestKube measures pods on a real API server.
+// TestKube measures pods on a real API server. Of many fewer, a warm start would ask for
+// all, see reflector.WholeLimit.
 func TestKube(t *testing.T) {
 	t.Parallel()
 	r := newRun(options{
-		rounds: 1, kube: true, kubeSize: 100, only: regexp.MustCompile(""),
+		rounds: 1, kube: true, kubeSize: 500, only: regexp.MustCompile(""),
 		out: t.TempDir(), dir: t.TempDir(), quiet: 50 * time.Millisecond,
 	}, t.Output())
 	if err := r.all(t.Context()); err != nil {

@@ -100,7 +100,7 @@ func openCache(ctx context.Context) (dir, version string, unlock func(), err err
 		return "", "", nil, fmt.Errorf("find a place for the binaries: %w", err)
 	}
 	dir = filepath.Join(cache, "informctl", "controlplane", version)
-	unlock, err = lock(dir)
+	unlock, err = Lock(dir)
 	if err != nil {
 		return "", "", nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
@@ -133,8 +133,8 @@ func goBuild(ctx context.Context, log io.Writer, path, pkg, ldflags string) erro
 	return nil
 }
 
-// lock creates dir and blocks until no other process holds its lock.
-func lock(dir string) (unlock func(), err error) {
+// Lock creates dir and blocks until no other process holds its lock.
+func Lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}

@@ -91,7 +91,9 @@ func runDemo(ctx context.Context, stdout io.Writer, opts options, play func(*dem
 
 // restarts shows a cold and a warm start, and what kubectl reads of the file.
 func (d *demo) restarts(ctx context.Context) error {
-	if err := d.play(ctx, d.twoStarts()); err != nil {
+	intro := "One command, started twice: COLD with no file, and WARM after it was killed and\n" +
+		"objects have changed.\n\n"
+	if err := errors.Join(d.out.print(intro), d.play(ctx, d.twoStarts())); err != nil {
 		return err
 	}
 	if err := d.out.table(d.figures()); err != nil {

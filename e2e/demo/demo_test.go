@@ -38,7 +38,7 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`(?m)^  for whole collections +3 +0$`,
+		`(?m)^whole collections received +3 +0$`,
 		`(?m)^objects in the file +501 +511$`,
 		`(?m)^created meanwhile +- +30$`,
 		`(?m)^changed meanwhile +- +50$`,

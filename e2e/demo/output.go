@@ -56,18 +56,12 @@ type figures struct {
 	bytes    int64
 	objects  int
 
-	requests, lists, watches int
-	collections              int // lists and watches whose answer contains every object
+	requests    int
+	collections int // lists and watches whose answer contains every object
 }
 
 func (f *figures) count(r controlplane.Request) {
 	f.requests++
-	switch r.Verb {
-	case "list":
-		f.lists++
-	case "watch":
-		f.watches++
-	}
 	if r.IsList() {
 		f.collections++
 	}
@@ -84,11 +78,9 @@ func (d *demo) figures() [][]string {
 	return [][]string{
 		{"", "COLD", "WARM"},
 		row("time to caught up", func(f figures) string { return seconds(f.caughtUp) }),
-		row("bytes from the server", func(f figures) string { return megabytes(f.bytes) }),
+		row("whole collections received", number(func(f figures) int { return f.collections })),
 		row("requests to the server", number(func(f figures) int { return f.requests })),
-		row("  list", number(func(f figures) int { return f.lists })),
-		row("  watch", number(func(f figures) int { return f.watches })),
-		row("  for whole collections", number(func(f figures) int { return f.collections })),
+		row("bytes from the server", func(f figures) string { return megabytes(f.bytes) }),
 		row("objects in the file", number(func(f figures) int { return f.objects })),
 		{"created meanwhile", "-", fmt.Sprint(d.seen.created)},
 		{"changed meanwhile", "-", fmt.Sprint(d.seen.changed)},

@@ -1,3 +1,3 @@
-// Package relayfigures measures what informctl run --serve takes for lists and watches,
-// beside a kube-apiserver in the same run.
+// Package relayfigures measures what informctl run --serve and informctl serve take for
+// lists, and the former for watches, beside a kube-apiserver in the same run.
 package relayfigures

@@ -43,10 +43,11 @@ var (
 
 // side is a server that is measured.
 type side struct {
-	name   string
-	config *rest.Config
-	client *http.Client
-	pid    int
+	name       string
+	kubeconfig string
+	config     *rest.Config
+	client     *http.Client
+	pid        int
 }
 
 func newSide(t *testing.T, name, kubeconfig string, pid int) *side {
@@ -60,7 +61,7 @@ func newSide(t *testing.T, name, kubeconfig string, pid int) *side {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &side{name, config, client, pid}
+	return &side{name, kubeconfig, config, client, pid}
 }
 
 // usage is what a process has taken so far.
@@ -195,23 +196,17 @@ func TestFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := filepath.Join(t.TempDir(), "informers.db")
-	run := exec.CommandContext(t.Context(), program.Informctl(t), "run", "pods", "--serve", "--db", db)
-	run.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig())
-	stderr, err := run.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = run.Process.Kill(); _ = run.Wait() })
-	for lines := bufio.NewScanner(stderr); lines.Scan() && !strings.Contains(lines.Text(), "Caught up"); {
-	}
-	go func() { _, _ = io.Copy(io.Discard, stderr) }()
+	run := serve(t, cp.Kubeconfig(), "Caught up", "run", "pods", "--serve", "--db", db)
 	server := newSide(t, "kube-apiserver", cp.Kubeconfig(), cp.APIServerPID())
-	relay := newSide(t, "informctl", db+".kubeconfig", run.Process.Pid)
+	relay := newSide(t, "informctl run", db+".kubeconfig", run)
 	// The first list writes what has come, and compares.
 	relay.get(t, "/api/v1/pods?limit=1", inJSON)
+	snapshot := filepath.Join(t.TempDir(), "snapshot.db")
+	if out, err := exec.CommandContext(t.Context(), program.Informctl(t), "snapshot", "--db", db, snapshot).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	stored := newSide(t, "informctl serve", snapshot+".serve.kubeconfig", serve(t, "", "Serving", "serve", "--db", snapshot))
+	sides := []*side{server, relay, stored}
 
 	all := map[string]map[*side][]took{}
 	var names []string
@@ -227,11 +222,7 @@ func TestFigures(t *testing.T) {
 				return s.copy(t, "/api/v1/pods", inProtobuf+";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", io.Discard)
 			}},
 			{"kubectl get pods -A", func(s *side) int64 {
-				kubeconfig := cp.Kubeconfig()
-				if s == relay {
-					kubeconfig = db + ".kubeconfig"
-				}
-				cmd := exec.CommandContext(t.Context(), kubectl, "get", "pods", "-A", "--kubeconfig", kubeconfig)
+				cmd := exec.CommandContext(t.Context(), kubectl, "get", "pods", "-A", "--kubeconfig", s.kubeconfig)
 				cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(db))
 				out, err := cmd.Output()
 				if err != nil {
@@ -244,7 +235,7 @@ func TestFigures(t *testing.T) {
 				all[form.name] = map[*side][]took{}
 				names = append(names, form.name)
 			}
-			for _, s := range []*side{server, relay} {
+			for _, s := range sides {
 				all[form.name][s] = append(all[form.name][s], s.measure(t, func() int64 { return form.do(s) }))
 			}
 		}
@@ -257,18 +248,39 @@ func TestFigures(t *testing.T) {
 		slices.Sort(values)
 		return values[len(values)/2]
 	}
-	t.Logf("%-28s %10s %10s %6s %10s %10s %6s %16s", "", "wall", "informctl", "ratio", "CPU", "informctl", "ratio", "anonymous MB")
+	wall, cpu := func(o took) float64 { return o.wall }, func(o took) float64 { return o.cpu }
+	before, top := func(o took) float64 { return float64(o.before) / 1e6 }, func(o took) float64 { return float64(o.top) / 1e6 }
+	t.Logf("%-28s %-16s %9s %6s %9s %6s %14s %10s", "", "", "wall", "ratio", "CPU", "ratio", "anonymous MB", "bytes")
 	for _, name := range names {
-		wall, cpu := func(o took) float64 { return o.wall }, func(o took) float64 { return o.cpu }
-		a, b := all[name][server], all[name][relay]
-		t.Logf("%-28s %9.2fs %9.2fs %6.2f %9.2fs %9.2fs %6.2f %5.0f -> %.0f (server %.0f), %d bytes and %d",
-			name, median(a, wall), median(b, wall), median(b, wall)/median(a, wall), median(a, cpu), median(b, cpu), median(b, cpu)/median(a, cpu),
-			median(b, func(o took) float64 { return float64(o.before) / 1e6 }), median(b, func(o took) float64 { return float64(o.top) / 1e6 }),
-			median(a, func(o took) float64 { return float64(o.top) / 1e6 }), a[0].bytes, b[0].bytes)
+		of := all[name][server]
+		for _, s := range sides {
+			is := all[name][s]
+			t.Logf("%-28s %-16s %8.2fs %6.2f %8.2fs %6.2f %5.0f -> %5.0f %10d", name, s.name, median(is, wall), median(is, wall)/median(of, wall),
+				median(is, cpu), median(is, cpu)/median(of, cpu), median(is, before), median(is, top), is[0].bytes)
+		}
 	}
 	for _, s := range []*side{server, relay} {
 		delays(t, cp, s, relay)
 	}
+}
+
+// serve starts informctl and returns its process ID when it has printed a text.
+func serve(t *testing.T, kubeconfig, ready string, args ...string) (pid int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program.Informctl(t), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for lines := bufio.NewScanner(stderr); lines.Scan() && !strings.Contains(lines.Text(), ready); {
+	}
+	go func() { _, _ = io.Copy(io.Discard, stderr) }()
+	return cmd.Process.Pid
 }
 
 var ofVersion = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
@@ -284,7 +296,12 @@ func delays(t *testing.T, cp *controlplane.ControlPlane, s, relay *side) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: 500})
+	// A watch from the server's own resource version may begin inside of a commit.
+	reader, err := kubernetes.NewForConfig(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := reader.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: 500})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +327,13 @@ func delays(t *testing.T, cp *controlplane.ControlPlane, s, relay *side) {
 			for {
 				line, err := lines.ReadSlice('\n')
 				if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+					if ctx.Err() == nil {
+						t.Errorf("watch %d of %s has ended: %v", i, s.name, err)
+					}
 					return
+				}
+				if bytes.HasPrefix(line, []byte(`{"type":"ERROR"`)) {
+					t.Errorf("watch %d of %s: %s", i, s.name, line)
 				}
 				now := time.Now()
 				if i%10 != 0 || bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`)) {

@@ -1,10 +1,18 @@
 // Package builtin knows the resources of an API server that are there without a
-// definition: their short names, the category "all", and which are of the whole cluster.
+// definition: their groups and short names, the category "all", and which are of the
+// whole cluster.
 package builtin
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // shortNames are the short names that an API server defines for its built-in resources.
@@ -66,3 +74,22 @@ func IsInAll(resource string) bool { return slices.Contains(all, resource) }
 
 // IsClusterScoped reports whether a resource is built in and in no namespace.
 func IsClusterScoped(resource string) bool { return slices.Contains(clusterScoped, resource) }
+
+// apis has the types of Kubernetes' own APIs, and none that a program has added to
+// client-go's scheme.
+var apis = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(s))
+	return s
+})
+
+// ConfirmGone returns an error if the objects of a resource that the server does not
+// serve may exist: it is of one of Kubernetes' own APIs, which can be switched off, or
+// moved to another group, with its objects in etcd. The server always serves the core
+// group.
+func ConfirmGone(resource schema.GroupResource) error {
+	if resource.Group != "" && apis().IsGroupRegistered(resource.Group) {
+		return fmt.Errorf("%s is built in and not served: its objects may still exist", resource)
+	}
+	return nil
+}

@@ -11,7 +11,8 @@ import (
 // local file: when the file outgrows the memory that it is mapped to, the first 1 GiB or
 // the next one, writes and new reads wait for the end of the copy. Otherwise CopyTo
 // blocks neither. It is safe for concurrent use. If a write fails meanwhile, so that the
-// file has to be opened again, it returns an error.
+// file has to be opened again, it returns an error, and store.ErrClosed if the database
+// is closed.
 func (d *DB) CopyTo(w io.Writer) (n int64, err error) {
 	if n, err = d.file.CopyTo(w); err != nil {
 		return n, fmt.Errorf("copy %s: %w", d.path, err)

@@ -379,6 +379,32 @@ func TestRekeyRunning(t *testing.T) {
 	wantState(t, s, small, 4)
 }
 
+// TestRekeyAfterWipe checks that what comes after a wipe of everything is not sealed with
+// the key that Rekey was to replace.
+func TestRekeyAfterWipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	keys := &changingKeys{keys: theKey}
+	db, s := mustOpenScript(t, path, allWith(keys))
+	applyScript(t, s, small, 1, 3)
+	keys.set(otherKey, nil)
+	_, err := db.Wipe(nil)
+	must(t, err)
+	must(t, db.Rekey(t.Context()))
+	list, err := s.Relist()
+	must(t, err)
+	for b, err := range list.Parts("3") {
+		must(t, errors.Join(err, s.Apply(b)))
+	}
+	must(t, errors.Join(list.Close(), s.Flush(t.Context())))
+	applyScript(t, s, small, 4, 4)
+	must(t, db.Close())
+	db, s = mustOpenScript(t, path, allWith(otherKey))
+	if rv := s.Checkpoint().RV; rv != "4" {
+		t.Errorf("resource version %q with the new key, want 4", rv)
+	}
+	must(t, db.Close())
+}
+
 // TestRekeyOfNothing checks that Rekey does not change a file without encrypted scopes.
 func TestRekeyOfNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")

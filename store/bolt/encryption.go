@@ -114,10 +114,10 @@ func (d *DB) loadKeys(begin bool) (*seal.Keyring, error) {
 // user's earlier key is no longer needed then. With that key and a copy of the file from
 // before the call, the copy can still be read; if a key is known to others, delete the
 // file. Opening the file does the first half if the provider has another first key. Rekey
-// changes nothing if the file has no keys. A database that has opened the data keys
-// before needs no earlier key: the first one of the provider is the key from then on.
-// Errors: store.ErrNoKey if none of the user's keys opens the data keys,
-// store.ErrReadOnly, and errors of writing.
+// changes nothing if neither the file nor this database has data keys. A database that
+// has opened the data keys before needs no earlier key: the first one of the provider is
+// the key from then on. Errors: store.ErrNoKey if none of the user's keys opens the data
+// keys, store.ErrReadOnly, and errors of writing.
 func (d *DB) Rekey(ctx context.Context) error {
 	if d.readOnly {
 		return store.ErrReadOnly
@@ -125,8 +125,8 @@ func (d *DB) Rekey(ctx context.Context) error {
 	d.openMu.RLock()
 	defer d.openMu.RUnlock()
 	stored, err := d.storedKeys()
-	if err != nil || stored == nil {
-		return err
+	if err != nil || stored == nil && d.keys.Loaded() == nil {
+		return err // after Wipe(nil) there may be keys in memory alone
 	}
 	user, err := d.keys.User(ctx)
 	if err != nil {

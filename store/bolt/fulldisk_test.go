@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
 
+	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -121,6 +123,61 @@ func TestFullDiskInterrupted(t *testing.T) {
 		}
 	}
 	limit(false)
+}
+
+// TestOpenWhileReadOn checks that a scope is opened in a file that is only read on after
+// a write has failed, and that a broken list keeps no further one from beginning. Both
+// are written when the file can be.
+func TestOpenWhileReadOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{})
+	loadScript(t, s, "1", 0)
+	must(t, s.Flush(t.Context()))
+	bolt.HookWrites(db, func(bolt.WriteAt) bolt.WriteAt {
+		return func([]byte, int64) (int, error) { return 0, errors.New("the disk fails") }
+	})
+	other := path + ".link" // which is not written to
+	must(t, os.Link(path, other))
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(1), Object: small.object(1, 2)}}}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := s.Flush(ctx); err == nil {
+		t.Fatal("it was written")
+	}
+	scope := scriptScope()
+	scope.Namespace = "other"
+	second, err := db.Open(scope, scriptOptions())
+	must(t, err)
+	list, err := second.Relist()
+	must(t, err)
+	bolt.SetRelistLimit(list, 1)
+	for i := range 3 {
+		must(t, list.Add(small.object(i, 1)))
+	}
+	must(t, list.Close())
+	loadScript(t, second, "3", 1)
+	must(t, os.Remove(other))
+	// The scope that is opened next finds that the file can be written again.
+	must(t, s.Close())
+	opts := scriptOptions()
+	opts.Indexes = append(opts.Indexes, index.Label("tier"))
+	s, err = db.Open(scriptScope(), opts)
+	must(t, err)
+	infos, err := db.Scopes()
+	must(t, err)
+	if !slices.ContainsFunc(infos, func(i store.Info) bool {
+		return slices.ContainsFunc(i.Indexes, func(x store.IndexInfo) bool { return x.Name == "label:tier" })
+	}) {
+		t.Errorf("no scope has the new index in the file: %+v", infos)
+	}
+	for _, s := range []store.Store{s, second} {
+		must(t, s.Flush(t.Context()))
+	}
+	must(t, db.Close())
+	_, s = mustOpenScript(t, path, bolt.Options{})
+	if s.Len() != 2 {
+		t.Errorf("%d objects are stored, want 2", s.Len())
+	}
 }
 
 // TestFullDiskFormer checks that what was deleted while no process ran is told although

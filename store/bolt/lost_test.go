@@ -389,6 +389,22 @@ func failWrites(db *DB) (cause error) {
 	return cause
 }
 
+// failAndPutAway makes the next write fail, and moves the file away before it is opened
+// again, so that it cannot even be read. putBack moves it back.
+func failAndPutAway(db *DB, path string) (putBack func() error, cause error) {
+	cause = errors.New("the disk fails")
+	away := path + ".away"
+	HookWrites(db, func(WriteAt) WriteAt {
+		return func([]byte, int64) (int, error) {
+			if _, err := os.Stat(away); err == nil {
+				return 0, cause
+			}
+			return 0, errors.Join(cause, os.Rename(path, away), os.Mkdir(path, 0o700))
+		}
+	})
+	return func() error { return errors.Join(os.Remove(path), os.Rename(away, path)) }, cause
+}
+
 // failingWipe calls Wipe while all writes fail.
 func failingWipe(t *testing.T, db *DB) {
 	t.Helper()
@@ -407,12 +423,11 @@ func TestWipeFailsTwice(t *testing.T) {
 	if err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), s.Flush(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	// A file with two hard links is refused, so it cannot be opened again.
-	if err := os.Link(path, path+".link"); err != nil {
-		t.Fatal(err)
+	putBack, failed := failAndPutAway(db, path)
+	if _, err := db.Wipe(nil); !errors.Is(err, failed) {
+		t.Errorf("Wipe: error is %v", err)
 	}
-	failingWipe(t, db)
-	err := os.Remove(path + ".link")
+	err := putBack()
 	Quiet(db, func() { err = errors.Join(err, db.file.Reopen(false, errors.New("the disk fails"))) })
 	if err != nil {
 		t.Fatal(err)
@@ -475,11 +490,10 @@ func TestUnreadableWhileWritten(t *testing.T) {
 		if err := listValued(s, "5", func() {}, valued("a", "1"), valued("b", "1")); err != nil {
 			t.Fatal(err)
 		}
-		// A file with two hard links is refused, so it cannot be opened again.
-		if err := os.Link(path, path+".link"); err != nil {
+		putBack, failed := failAndPutAway(db, path)
+		if err := db.update("test", func(*bbolt.Tx) error { return nil }); !errors.Is(err, failed) {
 			t.Fatal(err)
 		}
-		failWrite(t, db)
 		apply := store.Batch{RV: "7", Changes: []store.Change{{Object: valued("c", "1")}, {Object: valued("a", "2")}, {Key: "d/never"}}}
 		if err := s.Apply(apply); err != nil {
 			t.Fatal(err)
@@ -487,7 +501,7 @@ func TestUnreadableWhileWritten(t *testing.T) {
 		if _, err := s.Select(store.Query{}); !errors.Is(err, boltfile.ErrNoHandle) {
 			t.Errorf("a read without a file: error is %v", err)
 		}
-		if err := os.Remove(path + ".link"); err != nil {
+		if err := putBack(); err != nil {
 			t.Fatal(err)
 		}
 		Quiet(db, func() {

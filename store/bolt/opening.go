@@ -10,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -87,7 +88,7 @@ func (s opening) load() error {
 // mayGoOn reports whether only a write failed, for example on a full disk, so that the
 // stored state can still be read.
 func mayGoOn(err error) bool {
-	return err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrClosed)
+	return err != nil && !boltfile.IsDamage(err) && !errors.Is(err, store.ErrClosed)
 }
 
 // useless returns why the stored state cannot be used, or "" if it can be used.

@@ -36,6 +36,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	}
 	d.openMu.RLock()
 	defer d.openMu.RUnlock()
+	_ = d.file.Retry() // else what fails for want of a handle would not be tried again
 	s, err := d.openOnce(scope, opts, false)
 	isDamaged := false
 	for mends := 0; err != nil && mends < maxMends && d.mend(scope, err, isDamaged); mends++ {

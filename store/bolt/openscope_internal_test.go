@@ -63,6 +63,22 @@ func TestOpenOverDamage(t *testing.T) {
 	}
 }
 
+// TestWipeOverDamage wipes everything while the manifest of a scope that nobody has open
+// is damaged.
+func TestWipeOverDamage(t *testing.T) {
+	w, path := closedScope(t, "text")
+	if damagePages(t, path, "\xa6labels", func(page []byte, at int) { page[at] ^= 1 }) == 0 {
+		t.Fatal("no manifest is in the file")
+	}
+	if infos, err := w.db.Wipe(nil); err != nil || len(infos) != 0 {
+		t.Errorf("%v, %v", infos, err)
+	}
+	if infos, err := w.db.Scopes(); err != nil || len(infos) != 0 {
+		t.Errorf("afterwards: %v, %v", infos, err)
+	}
+	w.must(w.db.Close())
+}
+
 // TestOpenOpensAgain opens a scope of a file that could not be opened again after a write
 // that failed.
 func TestOpenOpensAgain(t *testing.T) {

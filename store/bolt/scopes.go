@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 // Scopes implements store.Backend.
 func (d *DB) Scopes() ([]store.Info, error) {
 	var infos []store.Info
+	var damaged error
 	err := d.view("scopes", func(tx *bbolt.Tx) error {
 		scopes := tx.Bucket(layout.Scopes)
 		if scopes == nil {
@@ -24,7 +26,8 @@ func (d *DB) Scopes() ([]store.Info, error) {
 			b := scopes.Bucket(id)
 			m, err := layout.ReadManifest(string(id), b)
 			if err != nil {
-				return d.corrupt("scope "+string(id), err)
+				damaged = cmp.Or(damaged, d.corrupt("scope "+string(id), err))
+				return nil
 			}
 			info := store.Info{
 				ID: string(id), Scope: m.Scope(), Objects: int(m.Objects.Count), Bytes: m.Bytes,
@@ -46,7 +49,7 @@ func (d *DB) Scopes() ([]store.Info, error) {
 		})
 	})
 	slices.SortFunc(infos, func(a, b store.Info) int { return strings.Compare(sortKey(a.Scope), sortKey(b.Scope)) })
-	return infos, err
+	return infos, cmp.Or(err, damaged)
 }
 
 func sortKey(s store.Scope) string {

@@ -11,6 +11,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -43,7 +44,7 @@ func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 	d.openMu.Lock()
 	defer d.openMu.Unlock()
 	infos, err := d.Scopes()
-	if err != nil {
+	if err != nil && (which != nil || !boltfile.IsDamage(err)) {
 		return nil, err
 	}
 	all := true
@@ -85,6 +86,12 @@ func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
 		s.locked((*state).wiping)
 	}
 	err := d.file.Try("wiping", func(tx *bbolt.Tx) error { return d.wipeIn(tx, infos, open, all) })
+	if errors.Is(err, boltfile.ErrNoHandle) { // nothing was tried
+		for _, s := range open {
+			s.locked((*state).notWiped)
+		}
+		return errors.Join(err, d.file.Reopen(false, err))
+	}
 	if err != nil && !errors.Is(err, store.ErrClosed) {
 		err = errors.Join(err, d.file.Reopen(false, err))
 	}
@@ -117,6 +124,16 @@ func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bo
 	}
 	for _, s := range open {
 		ids = append(ids, s.id) // it may have begun since the scopes were listed
+	}
+	if all && scopes != nil { // also those that are damaged
+		ids = nil
+		err := scopes.ForEachBucket(func(id []byte) error {
+			ids = append(ids, string(id))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	reached := layout.ReadReached(tx, ids)
 	for _, id := range ids {

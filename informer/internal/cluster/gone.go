@@ -2,92 +2,24 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"slices"
-	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/internal/served"
 )
 
-// builtIn has the types of Kubernetes' own APIs, and none that a program has added to
-// client-go's scheme.
-var builtIn = sync.OnceValue(func() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(scheme.AddToScheme(s))
-	return s
-})
-
-// IsBuiltIn reports whether a resource is of a group of Kubernetes' own APIs. Such an API
-// can be switched off, and another group may take its place: the server keeps the objects
-// that it does not serve. It always serves the core group, for which this returns false.
-func IsBuiltIn(resource schema.GroupResource) bool {
-	return resource.Group != "" && builtIn().IsGroupRegistered(resource.Group)
-}
-
-// ConfirmGone asks the server whether it serves a resource in no version at all. A
-// version that is not served any more, as after an upgrade, is answered like a resource
-// that was deleted, and its objects still exist in the others. The error says that the
-// resource is served, or that the server has not said what it serves.
+// ConfirmGone is served.ConfirmGone with the client of the ListerWatcher.
 func (t *Client) ConfirmGone(ctx context.Context, lw cache.ListerWatcher, resource schema.GroupResource) error {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	version, err := ask(ctx, t.f, lw, func(at *Client, r *http.Request) (string, error) {
+	_, err := ask(ctx, t.f, lw, func(at *Client, r *http.Request) (struct{}, error) {
 		client, err := at.clientset(r)
 		if err != nil {
-			return "", err
+			return struct{}{}, err
 		}
-		return servedVersion(ctx, client.Discovery().RESTClient(), resource)
+		return struct{}{}, served.ConfirmGone(ctx, client.Discovery().RESTClient(), resource)
 	})
-	if err != nil {
-		return fmt.Errorf("ask in which versions %s is served: %w", resource, err)
-	}
-	if version != "" {
-		return fmt.Errorf("%s is served in %s: its objects are not gone", resource, version)
-	}
-	return nil
-}
-
-// servedVersion returns a version in which a resource is served, "" if there is none.
-func servedVersion(ctx context.Context, client rest.Interface, resource schema.GroupResource) (string, error) {
-	get := func(path string, into runtime.Object) error { return client.Get().AbsPath(path).Do(ctx).Into(into) }
-	var versions []string
-	root := "/apis/"
-	if resource.Group == "" {
-		root = "/api/"
-		core := &metav1.APIVersions{}
-		if err := get("/api", core); err != nil {
-			return "", err
-		}
-		versions = core.Versions
-	} else {
-		groups := &metav1.APIGroupList{}
-		if err := get("/apis", groups); err != nil {
-			return "", err
-		}
-		for _, g := range groups.Groups {
-			for _, v := range g.Versions {
-				if g.Name == resource.Group {
-					versions = append(versions, v.GroupVersion)
-				}
-			}
-		}
-	}
-	for _, version := range versions {
-		list := &metav1.APIResourceList{}
-		if err := get(root+version, list); err != nil && !apierrors.IsNotFound(err) {
-			return "", err
-		}
-		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource }) {
-			return version, nil
-		}
-	}
-	return "", nil
+	return err
 }

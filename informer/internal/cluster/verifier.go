@@ -19,6 +19,9 @@ const (
 	Unknown = "the server does not say which cluster it is"
 	// HomeAgain is the reason of the list of the right cluster after one of these.
 	HomeAgain = "the server is the cluster whose objects are stored, again"
+	// Followed is the reason of the list of another cluster that an informer in memory
+	// takes for its own.
+	Followed = "the server is another cluster than before"
 	// ForeignContent is the reason of a checkpoint from when objects of another cluster
 	// are stored, until the server is the right one and is listed.
 	ForeignContent = "objects of another cluster were stored"
@@ -99,6 +102,13 @@ func (v *Verifier) Judge(ctx context.Context, a Answer) (is string, judged bool,
 		is = Unknown
 	}
 	return is, true, nil
+}
+
+// Adopt makes the cluster that the server has named last the one that is asked for, and
+// returns it.
+func (v *Verifier) Adopt() string {
+	v.want = v.named
+	return v.want
 }
 
 // Failed reports whether the server did not identify itself when it was asked last. It is

@@ -17,9 +17,13 @@ type calls struct {
 	// follower is the handler of a client, nil for that of a program, whose methods may
 	// have the same names.
 	follower Follower
-	logger   *klog.Logger
-	latches  *latches
-	env      *Env
+	// goesOn says that the handler is a resume.Handler. An update is an add for it if the
+	// state before is not known: filters, which find no difference between an object and
+	// itself, would drop a change that the next process does not hear of either.
+	goesOn  bool
+	logger  *klog.Logger
+	latches *latches
+	env     *Env
 }
 
 // decode decodes the encoded objects of a batch in parallel. It adds the objects that the
@@ -64,11 +68,14 @@ func (c *calls) deliver(n queue.Notification) (panicked bool) {
 			c.handler.OnAdd(n.New.Object, n.Initial)
 		}
 	case queue.Updated:
-		if n.Old.Object == nil {
-			n.Old.Object = n.New.Object
-		}
-		if n.New.Object != nil {
+		switch {
+		case n.New.Object == nil:
+		case n.Old.Object != nil:
 			c.handler.OnUpdate(n.Old.Object, n.New.Object)
+		case c.goesOn:
+			c.handler.OnAdd(n.New.Object, false)
+		default:
+			c.handler.OnUpdate(n.New.Object, n.New.Object)
 		}
 	case queue.Resynced:
 		if n.New.Object != nil {

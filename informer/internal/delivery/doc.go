@@ -2,7 +2,8 @@
 // walk the stored objects, resyncs, handlers that go on where an earlier process ended,
 // and the keys that handlers know. It reads stored objects and knows nothing else of
 // stores, reflectors and files of objects. The queue of one handler is in package queue;
-// what a handler has of the log and of departed objects is in package replay.
+// what a handler has of the log, and of objects that were deleted while no process ran
+// (departed objects), is in package replay.
 //
 // A Hub is client-go's sharedProcessor, and a Registration its processorListener. The
 // informer appends changes in a Turn (Hub.Do), in which it also applies them to the

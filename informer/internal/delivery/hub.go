@@ -107,6 +107,7 @@ type Hub struct {
 	handlers   map[*Registration]struct{}
 	keys       keys
 	departures replay.Departures
+	owing      []*Registration // removed before they had received all that has departed
 	resyncs    resyncs
 }
 
@@ -114,6 +115,14 @@ type Hub struct {
 type keys struct {
 	known  btree.Set[string] // of stored objects
 	untold bool              // handlers have not received all of a loaded list
+}
+
+// add adds a key unless it is there: setting it again would copy its node, which known
+// shares with the copy that Hub.Open returns, and keep two equal texts.
+func (k *keys) add(key string) {
+	if !k.known.Contains(key) {
+		k.known.Insert(key)
+	}
 }
 
 // New returns a Hub without handlers. resync is how often resyncs are checked.
@@ -316,8 +325,13 @@ func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registratio
 		r.fromNow = opts.FromNow && h.phase < loading
 	}
 	h.handlers[r] = struct{}{}
-	if r.stage == departing || r.goesOn != nil { // it receives what has departed
-		h.departures.Repay(r.goesOn != nil)
+	switch {
+	case r.goesOn != nil:
+		h.departures.Repay(true)
+	case r.stage == departing && len(h.owing) > 0: // it receives what has departed
+		// One that is still in a call may receive its last deletion itself.
+		over := func(r *Registration) bool { return !r.fences.IsInWork() }
+		h.repayLocked(max(slices.IndexFunc(h.owing, over), 0))
 	}
 	h.settleLocked()
 	if h.phase >= loading {
@@ -346,8 +360,12 @@ func (h *Hub) remove(r *Registration) bool {
 	r.end()
 	r.waiting.Drop() // but not the number of deletions: one may be in work
 	delete(h.handlers, r)
-	if r.owed = r.lacksLocked(); r.owed || r.goesOn != nil {
-		h.departures.Owe(r.goesOn != nil)
+	switch {
+	case r.goesOn != nil:
+		h.departures.Owe(true)
+	case r.lacksLocked():
+		h.owing = append(h.owing, r)
+		h.departures.Owe(false)
 	}
 	h.settleLocked()
 	if !r.running {
@@ -355,6 +373,14 @@ func (h *Hub) remove(r *Registration) bool {
 	}
 	h.cond.Broadcast()
 	return true
+}
+
+// repayLocked notes that the i-th of the removed handlers is not waited for any more:
+// another one was added, or it has received the last deletion, in a call that was in
+// progress.
+func (h *Hub) repayLocked(i int) {
+	h.owing = slices.Delete(h.owing, i, i+1)
+	h.departures.Repay(false)
 }
 
 func (h *Hub) startLocked(r *Registration) {

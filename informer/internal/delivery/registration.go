@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -73,7 +74,6 @@ type Registration struct {
 	resync   resync
 	running  bool
 	removed  bool
-	owed     bool // it was removed before it had received everything that has departed
 }
 
 func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *Registration {
@@ -97,7 +97,7 @@ func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *
 	r.cursor.begin()
 	r.over, r.end = context.WithCancel(context.Background())
 	if resumed, ok := handler.(resume.Handler); ok {
-		r.goesOn, r.stage = resumed, attaching
+		r.goesOn, r.stage, r.calls.goesOn = resumed, attaching, true
 	}
 	return r
 }
@@ -164,6 +164,7 @@ func (r *Registration) run() {
 		defer r.hub.mu.Unlock()
 		r.cursor.drop()
 		r.dropWaitingLocked()
+		r.fences.End()
 	}()
 	r.attach()
 	for {
@@ -213,9 +214,8 @@ func (r *Registration) settle(k queue.Kind) {
 	if k.IsDeletion() && r.fences.IsInWork() { // else Begin has dropped it
 		r.departed.Deletions--
 	}
-	if r.owed && !r.lacksLocked() { // the call that was in progress was the last deletion
-		r.owed = false
-		r.hub.departures.Repay(false)
+	if i := slices.Index(r.hub.owing, r); i >= 0 && !r.lacksLocked() {
+		r.hub.repayLocked(i)
 	}
 	r.hub.settleLocked()
 }
@@ -270,8 +270,7 @@ func (r *Registration) take() (batch []queue.Notification, ok bool) {
 // be read now.
 func (r *Registration) loadLocked() bool {
 	n, last, err := r.cursor.load(r.hub.store, func(e store.Entry) queue.Notification {
-		// The program may have written it through the indexer.
-		r.hub.keys.known.Insert(e.Key)
+		r.hub.keys.add(e.Key) // the program may have written it through the indexer
 		return r.resumed.Add(e)
 	})
 	if err != nil {

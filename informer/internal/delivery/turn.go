@@ -46,7 +46,7 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 	if c.Is.Key == "" {
 		h.keys.known.Delete(c.Key)
 	} else {
-		h.keys.known.Insert(c.Key)
+		h.keys.add(c.Key)
 	}
 	switch {
 	case c.Is.Key != "":

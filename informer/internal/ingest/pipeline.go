@@ -37,6 +37,9 @@ type Options struct {
 	Strip         bool                // Transform removes managedFields, nothing else
 	// Verifier asks the server for its cluster. nil: it is not asked.
 	Verifier *cluster.Verifier
+	// Follow says that the content belongs to the cluster that answers, because it is in
+	// memory: nothing keeps it for the cluster of the scope.
+	Follow bool
 	// Gone returns an error unless the server serves the resource in no version. nil: it
 	// is not asked.
 	Gone            func(context.Context) error
@@ -80,6 +83,9 @@ type Pipeline struct {
 	// unnoted: the history was rewound, and the scope does not say so on disk yet. The
 	// goroutine of the reflector uses it.
 	unnoted bool
+	// away: an informer that follows is at another cluster than that of the scope, whose
+	// history says nothing of other scopes. The goroutine of the reflector uses it.
+	away bool
 }
 
 var _ reflector.Sink = (*Pipeline)(nil)
@@ -148,7 +154,7 @@ type otherHistory = int32
 const (
 	sameHistory     otherHistory = iota
 	historyIsOther               // a comparison of this informer has shown it
-	historyWasOther              // another informer has shown it
+	historyWasOther              // another informer or another cluster has shown it
 )
 
 // OtherHistory says that what is stored is not the server's history. The next list begins

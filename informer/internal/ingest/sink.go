@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/internal/builtin"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -131,7 +131,7 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 		noted = was // until the right cluster is listed: the next process drops it
 	}
 	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted) {
-		if (reason == reflector.Rewound || other == historyIsOther) && p.opts.Rewound != nil {
+		if (reason == reflector.Rewound || other == historyIsOther) && !p.away && p.opts.Rewound != nil {
 			p.opts.Rewound(ctx)
 		}
 		if ctx.Err() != nil {
@@ -193,8 +193,9 @@ func (p *Pipeline) confirmGone(ctx context.Context) error {
 	if !p.isIdentified() {
 		return errUnidentified // it may be that no API server answers at all
 	}
-	if resource := schema.ParseGroupResource(p.opts.Scope.Resource); cluster.IsBuiltIn(resource) && !p.holdsNothing() {
-		return fmt.Errorf("%s is built in and not served: its objects may still exist", resource)
+	err := builtin.ConfirmGone(schema.ParseGroupResource(p.opts.Scope.Resource))
+	if err != nil && !p.holdsNothing() {
+		return err
 	}
 	if p.opts.Gone == nil {
 		return nil
@@ -211,7 +212,8 @@ func (p *Pipeline) isIdentified() bool {
 // verify implements reflector.Options.Verify: it asks the server whether it is the
 // cluster of the informer's scope. If it is another one, or has never identified itself,
 // the informer lists and stores no resource version until the server is that cluster,
-// because the scope belongs to another cluster.
+// because the scope belongs to another cluster. An informer that follows lists the other
+// cluster, which is its own from then on.
 func (p *Pipeline) verify(ctx context.Context) (relist string, err error) {
 	answer := p.opts.Verifier.Ask(ctx)
 	if p.state.Foreign() != "" {
@@ -224,8 +226,18 @@ func (p *Pipeline) verify(ctx context.Context) (relist string, err error) {
 	if !judged {
 		return "", err
 	}
+	if p.opts.Follow {
+		if is != cluster.Foreign {
+			return "", nil
+		}
+		p.away = p.opts.Verifier.Adopt() != p.opts.Scope.Cluster
+		p.other.Store(historyWasOther)
+		return cluster.Followed, nil
+	}
 	if p.state.SetForeign(is) == is {
 		return "", nil
 	}
+	// An audit may have compared with the other cluster: no other informer is told.
+	p.other.CompareAndSwap(historyIsOther, historyWasOther)
 	return cmp.Or(is, cluster.HomeAgain), nil
 }

@@ -13,9 +13,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -72,9 +74,13 @@ func execute(ctx context.Context, e cmdutil.Env, args []string) int {
 	}
 	root.SetArgs(args)
 	root.SetIn(e.Streams.In)
-	root.SetOut(e.Streams.Out)
+	help := &helpOutput{Writer: cmdutil.StandardOutput{Writer: e.Streams.Out}}
+	root.SetOut(help)
 	root.SetErr(e.Streams.ErrOut)
 	err := root.ExecuteContext(ctx)
+	if err == nil && help.err != nil {
+		err = fmt.Errorf("write output: %w", help.err)
+	}
 	code := cmdutil.ExitCode(err)
 	if status := (*cmdutil.StatusError)(nil); errors.As(err, &status) && status.Err == nil {
 		return code
@@ -91,6 +97,19 @@ func execute(ctx context.Context, e cmdutil.Env, args []string) int {
 		}
 	}
 	return code
+}
+
+// helpOutput is where cobra writes help and completions. It keeps the first error, which
+// cobra ignores.
+type helpOutput struct {
+	io.Writer
+	err error
+}
+
+func (o *helpOutput) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 func newRootCommand(e cmdutil.Env) *cobra.Command {

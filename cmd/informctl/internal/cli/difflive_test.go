@@ -311,7 +311,7 @@ func TestDiffLiveTrouble(t *testing.T) {
 
 // TestDiffLeavesOut checks that diff does not say that nothing differs where a resource
 // is left out, since its first list is not complete: with --live, unless that is of
-// another cluster or namespace, and with --since.
+// another cluster or namespace, with --since, and in either of two files.
 func TestDiffLeavesOut(t *testing.T) {
 	one, two := pod("a", "one", "web"), pod("a", "two", "web")
 	kubeconfig, _ := podServer(t, "here", one)
@@ -332,6 +332,25 @@ func TestDiffLeavesOut(t *testing.T) {
 		out  = "informctl: 1 of 2 resources could not be compared\n"
 	)
 	same, others := of("kube-system/here", "", one), of("kube-system/there", "", one)
+	whole := clusterFile(t, "kube-system/here", store.Typed, one)
+	db, err := bolt.Open(whole, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := store.Scope{Cluster: "kube-system/here", Resource: "services", Kind: corev1.SchemeGroupVersion.WithKind("Service")}
+	fillScope(t, db, nil, services, service("a", "front", "web"))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Another scope has what this one is without.
+	covered := of("kube-system/here", "a", one)
+	if db, err = bolt.Open(covered, bolt.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	fillScope(t, db, nil, services, service("a", "front", "web"))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -343,10 +362,23 @@ func TestDiffLeavesOut(t *testing.T) {
 		{[]string{others, "--live"}, 0, "informctl: 0 added, 0 removed, 0 changed, of 1\n"},
 		{[]string{of("kube-system/here", "b", one), "--live", "-n", "a"}, 0, "informctl: 0 added, 0 removed, 0 changed, of 1\n"},
 		{[]string{same, "--since", "1000"}, 4, out},
+		{[]string{whole, same}, 4, note + "informctl: 0 added, 0 removed, 0 changed, of 1\n" + out},
+		{[]string{same, whole}, 4, note + "informctl: 0 added, 0 removed, 0 changed, of 1\n" + out},
+		{[]string{same, others}, 4, note + note + "informctl: 0 added, 0 removed, 0 changed, of 1\n" + out},
+		{[]string{whole, of("kube-system/here", "b", two)}, 1, "informctl: 1 added, 1 removed, 0 changed, of 2\n"},
+		{[]string{whole, of("kube-system/here", "b", one), "-n", "a"}, 1, "informctl: 0 added, 1 removed, 0 changed, of 2\n"},
+		{[]string{whole, covered}, 0, "informctl: 0 added, 0 removed, 0 changed, of 2\n"},
+		{[]string{covered, whole, "services"}, 0, "informctl: 0 added, 0 removed, 0 changed, of 1\n"},
+		{[]string{whole, same, "pods"}, 0, "informctl: 0 added, 0 removed, 0 changed, of 1\n"},
+		{[]string{whole, same, "services"}, 4, "first list is not complete: services; informctl run completes it, informctl wipe drops it\n"},
 	} {
-		got := say(t.Context(), append([]string{"diff", "--kubeconfig", kubeconfig}, tt.args...)...)
+		args := append([]string{"diff"}, tt.args...)
+		if slices.Contains(args, "--live") {
+			args = append(args, "--kubeconfig", kubeconfig)
+		}
+		got := say(t.Context(), args...)
 		if got.Code != tt.code || !strings.HasSuffix(got.Err, tt.end) {
-			t.Errorf("%q: exit code %d, want %d:\n%s", tt.args[1:], got.Code, tt.code, got.Err)
+			t.Errorf("%q: exit code %d, want %d:\n%s", tt.args, got.Code, tt.code, got.Err)
 		}
 	}
 }

@@ -43,6 +43,15 @@ func TestKubeconfigOfServed(t *testing.T) {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
+	for _, args := range [][]string{{"audit", "--db", "x.db"}, {"diff", "x.db", "--live"}} {
+		want := "x.db is served with, and would be compared with itself; name that of the cluster with --kubeconfig"
+		if got := say(t.Context(), args...); got.Code != 4 || !strings.Contains(got.Err, want) {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	if got := say(t.Context(), "publish", "pods"); got.Code != 1 || !strings.Contains(got.Err, "is served with, and would be published as a cluster; name that of the cluster") {
+		t.Errorf("%+v", got)
+	}
 	if got := say(t.Context(), "kubeconfig", "--db", "x.db"); got.Out != file+".kubeconfig\n" {
 		t.Errorf("%+v", got)
 	}

@@ -258,15 +258,31 @@ func TestClosedPipeIsNoError(t *testing.T) {
 		{"verify"},
 		{"export"},
 		{"completion", "bash"},
+		{"help"},
+		{"help", "query"},
+		{"query", "--help"},
 	} {
 		r, w := io.Pipe()
 		_ = r.CloseWithError(&syscallError{syscall.EPIPE})
-		if !slices.Contains([]string{"version", "completion"}, args[0]) {
+		if !slices.Contains([]string{"version", "completion", "help"}, args[0]) {
 			args = append(args, "--db", path)
 		}
 		var errOut bytes.Buffer
 		code := cli.MainAt(t.Context(), genericiooptions.IOStreams{Out: w, ErrOut: &errOut}, args, now)
 		if code != 0 || errOut.Len() > 0 {
+			t.Errorf("%q: exit code %d, %q", args, code, errOut.String())
+		}
+	}
+}
+
+// TestHelpOnFullDisk checks that help that is cut off is an error.
+func TestHelpOnFullDisk(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"help", "query"}, {"query", "--help"}, {"--help"}, {"__complete", "query", "--"}} {
+		r, w := io.Pipe()
+		_ = r.CloseWithError(&syscallError{syscall.ENOSPC})
+		var errOut bytes.Buffer
+		code := cli.MainAt(t.Context(), genericiooptions.IOStreams{Out: w, ErrOut: &errOut}, args, now)
+		if code != 1 || !strings.Contains(errOut.String(), "informctl: write output: ") {
 			t.Errorf("%q: exit code %d, %q", args, code, errOut.String())
 		}
 	}

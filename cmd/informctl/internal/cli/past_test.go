@@ -18,6 +18,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -160,6 +162,37 @@ func TestPastOfFollowed(t *testing.T) {
 				t.Errorf("before it was lost: exit code %d, %q", got.Code, got.Err)
 			}
 		})
+	}
+}
+
+// TestPastOfMemory checks that what reads the past from a copy of the file says so where
+// the process holds a resource in memory.
+func TestPastOfMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	writeHistory(t, path)
+	later := time.Now().Add(3 * time.Hour)
+	statuses := []informer.Status{{
+		Scope:  informer.ScopeStatus{ID: store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}.ID()},
+		Synced: true, CaughtUp: true, Memory: "no key", Checkpoint: informer.CheckpointStatus{RV: "20", Time: later},
+	}}
+	holdServing(t, path, testKeys(t), func(h http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("/", h)
+		mux.HandleFunc("/v1/status", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(statuses) })
+		return mux
+	})
+	const old = "informctl: as of 3h ago; what is newer is in memory only, and informctl status says why\n"
+	for _, args := range [][]string{
+		{"query", "pods", "--at", "1h", "--db", path},
+		{"restore", "pods", "kept", "--at", "1h", "--db", path},
+		{"diff", path, "pods", "--since", "1h"},
+	} {
+		if got := sayAt(t.Context(), later, args...); got.Code != 0 || !strings.Contains(got.Err, old) {
+			t.Errorf("%q: exit code %d, %q", args, got.Code, got.Err)
+		}
+	}
+	if got := sayAt(t.Context(), later, "query", "pods", "--db", path); got.Code != 0 || got.Err != "" {
+		t.Errorf("what the process has: exit code %d, %q", got.Code, got.Err)
 	}
 }
 
@@ -329,5 +362,54 @@ func TestAgesOfThen(t *testing.T) {
 				t.Errorf("%s --at %s: exit code %d, %s%s", command, at, got.Code, got.Out, got.Err)
 			}
 		}
+	}
+}
+
+// TestPastBeforeIndex checks that a selection of a moment before an index was made needs
+// no index.
+func TestPastBeforeIndex(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	writeHistory(t, path)
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := index.Field("spec.nodeName")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope := store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}
+	s, err := db.Open(scope, store.Options{Codec: codec.ForKind(scope.Kind), Indexes: []index.Index{index.Namespace(), index.Label("app"), node}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, store.Batch{RV: "16"})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"-l app=db":                             "pod/kept\npod/gone\n",
+		"-l app=web":                            "",
+		"-n b":                                  "pod/gone\n",
+		"--field-selector spec.nodeName=node-1": "pod/kept\npod/gone\n",
+		"--field-selector spec.nodeName=node-2": "",
+		"--field-selector spec.nodeName=node-1 -n a": "pod/kept\n",
+		"-l app=db -n b": "pod/gone\n",
+	} {
+		args := append([]string{"query", "pods", "--at", "12", "-o", "name", "--db", path}, strings.Fields(args)...)
+		if got := sayAt(t.Context(), time.Now(), args...); got.Code != 0 || got.Out != want {
+			t.Errorf("%q: %+v, want %q", args, got, want)
+		}
+	}
+	if got := sayAt(t.Context(), time.Now(), "diff", path, "--since", "12", "pods", "-n", "b"); got.Code != 1 || got.Out != "- pods b/gone\n+ pods b/new\n" {
+		t.Errorf("diff: %+v", got)
+	}
+	asked := sayAt(t.Context(), time.Now(), "query", "pods", "--at", "12", "--index", "label:app=db", "--db", path)
+	if asked.Code != 1 || !strings.Contains(asked.Err, `index "label:app" did not exist then`) {
+		t.Errorf("an index that is asked for: %+v", asked)
+	}
+	now := sayAt(t.Context(), time.Now(), "query", "pods", "-l", "app=db", "--explain", "-o", "name", "--db", path)
+	if now.Out != "pod/kept\n" || !strings.Contains(now.Err, "index label:app=db, ") {
+		t.Errorf("now: %+v", now)
 	}
 }

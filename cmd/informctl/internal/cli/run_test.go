@@ -270,6 +270,42 @@ func TestRunWithoutKey(t *testing.T) {
 	}
 }
 
+// TestRunWithMissingKey checks that a key file that cannot be read is told at once.
+func TestRunWithMissingKey(t *testing.T) {
+	config, dir := runServer(t, func(*http.Request) *metav1.Status { return nil }), t.TempDir()
+	got := say(t.Context(), "run", "secrets", "--kubeconfig", config, "--db", filepath.Join(dir, "informers.db"), "--key-file", filepath.Join(dir, "nope"))
+	if got.Code != 1 || !strings.Contains(got.Err, "secrets are not stored: read key file: open ") || strings.Count(got.Err, "\n") != 1 {
+		t.Errorf("exit code %d, %s", got.Code, got.Err)
+	}
+}
+
+// TestRunInMissingNamespace checks that a namespace that the server does not have is
+// told: it is mostly misspelt.
+func TestRunInMissingNamespace(t *testing.T) {
+	config := runServer(t, func(r *http.Request) *metav1.Status {
+		if r.URL.Path != "/api/v1/namespaces/misspelt" {
+			return nil
+		}
+		return &metav1.Status{Status: "Failure", Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: `namespaces "misspelt" not found`}
+	})
+	for namespace, told := range map[string]bool{"misspelt": true, "default": false} {
+		got := say(t.Context(), "run", "pods", "--once", "-n", namespace, "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
+		if has := strings.Contains(got.Err, "informctl: the server has no namespace \"misspelt\"\n"); got.Code != 0 || has != told {
+			t.Errorf("%s: exit code %d, %s", namespace, got.Code, got.Err)
+		}
+	}
+}
+
+// TestRunUnknownResource checks that a name that the server does not have is told with
+// those that it has.
+func TestRunUnknownResource(t *testing.T) {
+	config := runServer(t, func(*http.Request) *metav1.Status { return nil })
+	got := say(t.Context(), "run", "podz", "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
+	if want := "informctl: the server has no resource \"podz\"; it has componentstatuses, pods, secrets\n"; got.Code != 1 || got.Err != want {
+		t.Errorf("exit code %d, %s", got.Code, got.Err)
+	}
+}
+
 // replaceIn replaces a text in a file by another one of its length.
 func replaceIn(path, old, text string) error {
 	content, err := os.ReadFile(path)

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,5 +62,29 @@ func writeScopes(t *testing.T, path string) {
 	fill(t, db, eventsv1.SchemeGroupVersion.WithKind("Event"), "events.events.k8s.io", store.Typed, newer("a", "e-1"), newer("a", "e-2"), newer("b", "e-2"))
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNamespaceNotFollowed checks that a namespace that a file does not follow is told,
+// where "nothing found" would be wrong.
+func TestNamespaceNotFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope := store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "default"}
+	fillScopeAt(t, db, nil, scope, "1", pod("default", "web", "web"))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := "informctl: " + path + " holds nothing of namespace other, but pods in default\n"
+	for name, args := range map[string][]string{"query": {"query", "pods"}, "count": {"query", "pods", "--count"}, "named": {"query", "pod/web"}, "history": {"history", "pods"}, "all": {"query"}} {
+		if got := say(t.Context(), append(args, "-n", "other", "--db", path)...); got.Code != 1 || got.Err != want || got.Out != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := say(t.Context(), "query", "pods", "-n", "default", "-o", "name", "--db", path); got.Code != 0 || got.Out != "pod/web\n" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,6 +36,31 @@ func TestWatchTables(t *testing.T) {
 	}
 	fill(t, db, schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 		"customresourcedefinitions.apiextensions.k8s.io", store.Unstructured, gadgetDefinition())
+	defer followTables(t, path, db)()
+	for resource, want := range map[string][]string{
+		"gadgets":       {"EVENT NAMESPACE NAME PHASE MADE", "ADDED a one Ready 10d"},
+		"nodes":         {"EVENT NAME STATUS ROLES AGE VERSION", "ADDED node-1 Unknown <none> 10d"},
+		"configmaps":    {"EVENT NAMESPACE NAME AGE", "ADDED a settings 10d"},
+		"gadgets,nodes": {"EVENT NAMESPACE NAME AGE", "ADDED a gadget.example.com/one 10d", "ADDED node/node-1 10d"},
+	} {
+		w := watchFor(t, resource, "--initial", "--db", path)
+		var got []string
+		for line := range strings.Lines(w.next(t, len(want))) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+		slices.Sort(got[1:]) // the order of resources is not defined
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", resource, diff)
+		}
+		w.stop()
+		w.ends(t, 0, "")
+	}
+}
+
+// followTables follows one object of each of several resources and serves the file. stop
+// ends that.
+func followTables(t *testing.T, path string, db *bolt.DB) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	var running sync.WaitGroup
 	follow := func(scope store.Scope, list, obj runtime.Object) *informer.Informer {
@@ -65,27 +92,40 @@ func TestWatchTables(t *testing.T) {
 		}
 	})
 	listens(t, path)
-	for resource, want := range map[string][]string{
-		"gadgets":       {"EVENT NAMESPACE NAME PHASE MADE", "ADDED a one Ready 10d"},
-		"nodes":         {"EVENT NAME STATUS ROLES AGE VERSION", "ADDED node-1 Unknown <none> 10d"},
-		"configmaps":    {"EVENT NAMESPACE NAME AGE", "ADDED a settings 10d"},
-		"gadgets,nodes": {"EVENT NAMESPACE NAME AGE", "ADDED a gadget.example.com/one 10d", "ADDED node/node-1 10d"},
-	} {
-		w := watchFor(t, resource, "--initial", "--db", path)
-		var got []string
-		for line := range strings.Lines(w.next(t, len(want))) {
-			got = append(got, strings.Join(strings.Fields(line), " "))
+	return func() {
+		cancel()
+		running.Wait()
+		if err := db.Close(); err != nil {
+			t.Error(err)
 		}
-		slices.Sort(got[1:]) // the order of resources is not defined
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", resource, diff)
+	}
+}
+
+// TestWatchWithoutFile checks that a watch of a process that goes on without its file
+// prints custom resources, that their names are known, and that a file that has gone
+// takes only the columns.
+func TestWatchWithoutFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db := bolt.WithoutFile(path, errors.New("on purpose"), bolt.Options{})
+	defer followTables(t, path, db)()
+	watch := func(args ...string) {
+		t.Helper()
+		w := watchFor(t, append(args, "--initial", "--db", path)...)
+		if got := strings.Join(strings.Fields(w.next(t, 2)), " "); got != "EVENT NAMESPACE NAME AGE ADDED a one 10d" {
+			t.Errorf("%q: it prints %q", args, got)
 		}
 		w.stop()
 		w.ends(t, 0, "")
 	}
-	cancel()
-	running.Wait()
-	if err := db.Close(); err != nil {
-		t.Error(err)
+	watch("gadgets", "one")
+	if got := say(t.Context(), "query", "gadgets", "none", "-w", "--db", path); got.Code != 1 || !strings.Contains(got.Err, `"none" not found`) {
+		t.Errorf("a name that is not there: %+v", got)
 	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	watch("gadgets")
 }

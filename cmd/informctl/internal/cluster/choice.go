@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 )
 
 // Choice is what a command line says of resources: it names some, or takes all but some.
@@ -17,6 +18,7 @@ type Choice struct {
 	Resources []string
 	All       bool
 	Exclude   []string
+	Frequent  bool // --all leaves out events and leases, unless they are named
 
 	excludeTexts []string
 }
@@ -46,7 +48,9 @@ func (c *Choice) Parse(cmd *cobra.Command, args []string) error {
 // Check refuses what goes not together. does says what the command does with resources.
 func (c *Choice) Check(cmd *cobra.Command, does string) error {
 	switch {
-	case c.All && len(c.Resources) > 0:
+	case c.All && c.Frequent && slices.ContainsFunc(c.Resources, func(name string) bool { return !resources.IsFrequent(name) && name != "leases" }):
+		return cmdutil.Usagef(cmd, "--all %s every resource but events and leases, so no other is named; --exclude leaves some out", does)
+	case c.All && !c.Frequent && len(c.Resources) > 0:
 		return cmdutil.Usagef(cmd, "--all %s every resource, so none is named; --exclude leaves some out", does)
 	case !c.All && len(c.Exclude) > 0:
 		return cmdutil.Usagef(cmd, "--exclude goes with --all only")

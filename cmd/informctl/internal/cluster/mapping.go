@@ -9,19 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
 // NameOf returns the name of a resource: RESOURCE or RESOURCE.GROUP.
 func NameOf(m *meta.RESTMapping) string { return m.Resource.GroupResource().String() }
 
-// MappingsOf resolves the resources that a user named, each only once.
-func MappingsOf(mapper meta.RESTMapper, names []string) ([]*meta.RESTMapping, error) {
+// MappingsOf resolves the resources that a user named, each only once. Both d and mapper
+// are of one server.
+func MappingsOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, mapper meta.RESTMapper, names []string) ([]*meta.RESTMapping, error) {
 	var out []*meta.RESTMapping
 	seen := map[schema.GroupVersionResource]bool{}
 	for _, name := range names {
 		m, err := MappingOf(mapper, name)
 		if meta.IsNoMatchError(err) {
-			return nil, fmt.Errorf("the server has no resource %q", name)
+			text, _ := cmdutil.Listed(name, resourcesOf(ctx, d))
+			return nil, fmt.Errorf("the server has no resource %q; it has %s", name, text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("resource %q: %w", name, err)
@@ -32,6 +36,21 @@ func MappingsOf(mapper meta.RESTMapper, names []string) ([]*meta.RESTMapping, er
 		}
 	}
 	return out, nil
+}
+
+// resourcesOf returns the names of the resources that a server has, as far as it says,
+// sorted: discovery gives them in no order.
+func resourcesOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) []string {
+	lists, _ := discovery.ServerPreferredResourcesWithContext(unlogged(ctx), d)
+	var names []string
+	for _, list := range lists {
+		gv, _ := schema.ParseGroupVersion(list.GroupVersion)
+		for _, r := range list.APIResources {
+			names = append(names, gv.WithResource(r.Name).GroupResource().String())
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // CheckVerbs returns an error that names the resources that cannot be listed and watched.

@@ -57,12 +57,22 @@ func (o *Options) GoesOn(err error) bool {
 	return len(o.Wanted) > 1 && (errors.As(err, new(*resources.UnknownError)) || errors.Is(err, store.ErrIncomplete))
 }
 
+// Find returns the scopes of a resource. If all are of other namespaces than the selected
+// one, it is an error: that nothing is there would read as that nothing is found.
+func (o *Options) Find(db *source.Database, resource string) ([]store.Info, error) {
+	infos, err := db.Find(resource)
+	if err != nil {
+		return nil, err
+	}
+	return infos, resources.OfNamespace(o.Filter.Namespace, db.Path+" holds", infos)
+}
+
 // Choose returns the objects of a database that the options select by keys, labels and
 // indexes; what needs decoded objects is left to the Sieve. It notes what is left out.
 func (o *Options) Choose(db *source.Database) (out Chosen, err error) {
 	views := map[string]*source.View{}
 	for _, want := range o.Wanted {
-		infos, err := db.Find(want.Resource)
+		infos, err := o.Find(db, want.Resource)
 		if o.GoesOn(err) {
 			out.Unknown = append(out.Unknown, err)
 			continue

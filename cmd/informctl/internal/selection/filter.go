@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,6 +66,7 @@ func (f Filter) candidates(v *source.View) ([]string, error) {
 		return f.named(v)
 	}
 	lookups := f.fitting(v)
+	fitting := len(lookups)
 	for _, spec := range f.indexes {
 		name, value, ok := findIndex(v, spec)
 		if !ok {
@@ -75,25 +77,28 @@ func (f Filter) candidates(v *source.View) ([]string, error) {
 		}
 		lookups = append(lookups, lookup{index: name, value: value})
 	}
-	if len(lookups) == 0 {
-		return v.Keys(store.Query{})
-	}
 	var keys []string
+	used := 0
 	for i, l := range lookups {
 		values := []string{l.value}
 		if l.orNone {
 			values = append(values, "")
 		}
 		found, err := v.Keys(store.Query{Index: l.index, Values: values})
+		if i < fitting && errors.Is(err, store.ErrNoIndex) {
+			continue // made after the moment of the view; what it is for is tested again
+		}
 		if err != nil {
 			return nil, err
 		}
 		v.Search.By = append(v.Search.By, l.index+"="+l.value)
-		if i == 0 {
-			keys = found
-			continue
+		if used++; used > 1 {
+			found = intersect(keys, found)
 		}
-		keys = intersect(keys, found)
+		keys = found
+	}
+	if used == 0 {
+		return v.Keys(store.Query{})
 	}
 	return keys, nil
 }

@@ -96,7 +96,7 @@ func (s *Sieve) Complete(cmd *cobra.Command, text *SieveFlags, f *Filter, now ti
 		return err
 	}
 	if s.Limit < 0 {
-		return cmdutil.Usagef(cmd, "--limit is %d, and has to be a number of objects", s.Limit)
+		return cmdutil.Usagef(cmd, "--limit is %d, and has to be 0 or more", s.Limit)
 	}
 	return nil
 }

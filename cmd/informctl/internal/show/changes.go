@@ -58,7 +58,7 @@ func runWatch(ctx context.Context, o *Changes) error {
 	defer cancel()
 	process := source.NewProcess(ctx, o.Selection.Database.Path, o.Selection.ShowSecrets)
 	defer func() { _ = process.Close() }()
-	views, err := followedBy(process, o.Selection.Wanted)
+	views, err := followedBy(process, o.Selection.Wanted, o.Selection.Filter.Namespace)
 	if errors.Is(err, source.ErrNobody) {
 		return source.Unanswered(process.Path,
 			fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", process.Path, source.ErrNobody, process.Socket))
@@ -157,7 +157,7 @@ type watched struct {
 }
 
 // followedBy returns the wanted scopes that the process' informers hold.
-func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, error) {
+func followedBy(process *source.Process, wanted []resources.Wanted, namespace string) ([]watched, error) {
 	body, err := process.Ask("/v1/scopes", nil)
 	if err != nil {
 		return nil, err
@@ -201,8 +201,12 @@ func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, 
 				views[i].names = slices.Concat(views[i].names, want.Names)
 			}
 		}
+		follows := "the process of " + process.Path + " follows"
+		if err := resources.OfNamespace(namespace, follows, meant); err != nil {
+			return nil, err
+		}
 		if len(meant) == 0 {
-			return nil, resources.Unknown(want.Resource, "the process of "+process.Path+" follows",
+			return nil, resources.Unknown(want.Resource, follows,
 				slices.Compact(slices.Sorted(slices.Values(names))), "informctl status")
 		}
 	}

@@ -60,7 +60,7 @@ func (t *changeTable) columns(o printer.Object) (table.Kind, error) {
 	}
 	db, err := source.OpenProcess(t.process.Ctx, t.process.Path, false)
 	if err != nil {
-		return table.Kind{}, err
+		return table.Named(), nil //nolint:nilerr // the changes are worth more than their columns
 	}
 	defer func() { _ = db.Close() }()
 	kind, ok, err := columnsOf(db, scope)

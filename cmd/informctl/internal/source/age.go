@@ -30,7 +30,7 @@ func (d *Database) NoteAge(ctx context.Context, e cmdutil.Env, views []*View, at
 		if IsGone(info) && len(statuses) > 0 {
 			continue // the server has nothing of it to follow
 		}
-		reason, set := freshness(info, statuses)
+		reason, set := freshness(info, statuses, d.isCopy)
 		if reason == "" || !at.IsZero() && !at.Time.After(set) {
 			if set, err = v.unfollowed(ctx, at.Time); err != nil {
 				return err
@@ -109,8 +109,8 @@ func Unfollowed(ctx context.Context, r store.Reader, info store.Info, at time.Ti
 }
 
 // freshness returns why a scope may be behind its server, "" if it is not, and when its
-// checkpoint was set.
-func freshness(info store.Info, statuses []informer.Status) (reason string, set time.Time) {
+// checkpoint was set. A copy has only what is in the file.
+func freshness(info store.Info, statuses []informer.Status, ofCopy bool) (reason string, set time.Time) {
 	of := slices.DeleteFunc(slices.Clone(statuses), func(s informer.Status) bool { return s.Scope.ID != info.ID })
 	switch {
 	case len(statuses) == 0:
@@ -120,6 +120,8 @@ func freshness(info store.Info, statuses []informer.Status) (reason string, set 
 	}
 	s := of[0]
 	switch {
+	case ofCopy && s.Memory != "":
+		return "what is newer is in memory only, and informctl status says why", info.Checkpoint.Time
 	case health.IsDisconnected(s):
 		reason = "disconnected from the server, and informctl status says why"
 	case !s.CaughtUp:

@@ -2,9 +2,12 @@ package source
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -87,7 +90,8 @@ func (f *FileFlags) ofContext() (string, error) {
 		}
 		name = inCluster
 	} else if raw.Contexts[name] == nil {
-		return "", fmt.Errorf("context %q does not exist", name)
+		names, _ := cmdutil.Listed(name, slices.Sorted(maps.Keys(raw.Contexts)))
+		return "", fmt.Errorf("context %q does not exist; the kubeconfig has %s", name, names)
 	} else if db := serving.FileOf(raw.Contexts[name].LocationOfOrigin); db != "" {
 		f.isServed = true
 		return db, nil
@@ -96,20 +100,36 @@ func (f *FileFlags) ofContext() (string, error) {
 	if err != nil {
 		return "", nil //nolint:nilerr // a process without a home has no cache
 	}
-	return filepath.Join(dir, "informctl", url.PathEscape(name)+".db"), nil
+	// $KUBECONFIG is split at a separator, and may have the path of what serves the file.
+	separator := string(os.PathListSeparator)
+	base := strings.ReplaceAll(url.PathEscape(name), separator, url.QueryEscape(separator))
+	return filepath.Join(dir, "informctl", base+".db"), nil
 }
 
-// IsOfItself reports whether the context is one of a process that serves the file itself,
-// and no flag names another server or cluster.
-func (f *FileFlags) IsOfItself() bool {
-	for _, other := range []*string{f.Kube.APIServer, f.Kube.ClusterName} {
+// Served returns the file whose process the context leads to, as long as no flag names
+// another server or cluster; "" if it leads to a cluster.
+func Served(kube *genericclioptions.ConfigFlags) string {
+	for _, other := range []*string{kube.APIServer, kube.ClusterName} {
 		if ptr.Deref(other, "") != "" {
-			return false
+			return ""
 		}
 	}
-	served := FileFlags{Kube: f.Kube}
-	path, err := served.ofContext()
-	return err == nil && served.isServed && (isSame(path, f.Path) || filepath.Clean(path) == filepath.Clean(f.Path))
+	f := FileFlags{Kube: kube}
+	if path, err := f.ofContext(); err == nil && f.isServed {
+		return path
+	}
+	return ""
+}
+
+// RefuseServed returns an error if the context leads to a process that serves the file at
+// path, so that a command would take the file for its server. The text of would says what
+// it would do.
+func RefuseServed(kube *genericclioptions.ConfigFlags, path, would string) error {
+	served := Served(kube)
+	if served == "" || !isSame(served, path) && filepath.Clean(served) != filepath.Clean(path) {
+		return nil
+	}
+	return fmt.Errorf("the kubeconfig is the one that %s is served with, and %s; name that of the cluster with --kubeconfig", path, would)
 }
 
 // MakeDir makes the directory of a context's file.

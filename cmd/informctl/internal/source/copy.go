@@ -15,6 +15,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -76,9 +77,7 @@ func (f *FileFlags) OpenWhole(ctx context.Context, e cmdutil.Env, showSecrets bo
 	err = process.CopyTo(e, copied)
 	var whole *Database
 	if err == nil {
-		// The temporary directory may be on NFS or FUSE: no other process has the copy.
-		file, openErr := bolt.OpenReadOnly(copied, bolt.Options{Keys: f.Keys, Logger: noLogger, AllowNetworkFS: true})
-		if whole, err = databaseOf(copied, showSecrets, file, openErr); err != nil {
+		if whole, err = openCopy(copied, f.Keys, showSecrets); err != nil {
 			err = &cmdutil.CopyError{Err: err, Copy: copied, Path: f.Path}
 		}
 	}
@@ -91,6 +90,24 @@ func (f *FileFlags) OpenWhole(ctx context.Context, e cmdutil.Env, showSecrets bo
 		whole.leftover = dir
 	}
 	return whole.of(f.Cluster)
+}
+
+// openCopy opens a copy, which may be on NFS or FUSE: no other process has it.
+func openCopy(path string, keys codec.KeyProvider, showSecrets bool) (*Database, error) {
+	file, err := bolt.OpenReadOnly(path, bolt.Options{Keys: keys, Logger: noLogger, AllowNetworkFS: true})
+	return databaseOf(path, showSecrets, file, err)
+}
+
+// CheckCopy reads a whole copy of the file that the process has sent.
+func (f *FileFlags) CheckCopy(ctx context.Context, e cmdutil.Env, path string) error {
+	db, err := openCopy(path, f.Keys, true)
+	if err == nil {
+		err = errors.Join(db.Whole(ctx, e), db.Close())
+	}
+	if err != nil {
+		return &cmdutil.CopyError{Err: err, Copy: path, Path: f.Path}
+	}
+	return nil
 }
 
 // Named replaces the name of a copy in a read error with the name of the file that the

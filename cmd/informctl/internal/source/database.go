@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/wire"
@@ -142,6 +143,16 @@ func (d *Database) Find(resource string) ([]store.Info, error) {
 		return nil, d.unknown(resource)
 	}
 	return found, nil
+}
+
+// FindWhole is Find for what should be whole: it notes that "all" is a category of
+// kubectl's and not everything.
+func (d *Database) FindWhole(e cmdutil.Env, resource string) ([]store.Info, error) {
+	infos, err := d.Find(resource)
+	if err == nil && strings.EqualFold(resource, "all") && len(infos) < len(d.present()) {
+		e.Note("all is kubectl's category and not everything, for which RESOURCE is left out")
+	}
+	return infos, err
 }
 
 // unknown returns the error for a resource that is not there. It says so where the log of

@@ -41,19 +41,22 @@ func (f *FileFlags) AddPath(e cmdutil.Env, cmd *cobra.Command) {
 }
 
 // KeyFlags are --key-file and --key-command. Encrypted data needs one of them.
-type KeyFlags struct{ Keys codec.KeyProvider } // nil: none was given
+type KeyFlags struct {
+	Keys       codec.KeyProvider // nil: none was given
+	KeysOfFile bool              // Keys are those of a file
+}
 
 // Add adds the flags.
 func (f *KeyFlags) Add(flags *pflag.FlagSet) {
 	if path := os.Getenv("INFORMCTL_KEY_FILE"); path != "" {
-		f.Keys = codec.KeyFile(path)
+		f.Keys, f.KeysOfFile = codec.KeyFile(path), true
 	}
 	flags.Func("key-file", "The file of the keys that encrypt Secrets, 64 hexadecimal digits a line, the present one first; $INFORMCTL_KEY_FILE.",
 		func(path string) error {
 			if path == "" {
 				return errors.New("it names no file")
 			}
-			f.Keys = codec.KeyFile(path)
+			f.Keys, f.KeysOfFile = codec.KeyFile(path), true
 			return nil
 		})
 	flags.Func("key-command", "A command that prints what --key-file has; words end at spaces, no shell is asked. The last of both flags counts.",
@@ -62,7 +65,7 @@ func (f *KeyFlags) Add(flags *pflag.FlagSet) {
 			if len(words) == 0 {
 				return errors.New("no command")
 			}
-			f.Keys = codec.KeyCommand(words[0], words[1:]...)
+			f.Keys, f.KeysOfFile = codec.KeyCommand(words[0], words[1:]...), false
 			return nil
 		})
 }

@@ -11,9 +11,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 
-	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -24,11 +22,22 @@ import (
 func OpenFile(path string, keys codec.KeyProvider, patience time.Duration) (*bolt.DB, error) {
 	// Decoded objects become garbage at once and little is kept. Collecting garbage less
 	// often saves a fifth of the time for about ten megabytes of memory.
-	debug.SetGCPercent(400)
+	setGCPercent(400)
 	if err := RefuseSpecial(path); err != nil {
 		return nil, err
 	}
 	return bolt.OpenReadOnly(path, bolt.Options{LockTimeout: patience, Keys: keys, Logger: noLogger})
+}
+
+// CollectOften undoes what OpenFile does for commands that end soon. A command that lasts
+// calls it after it has opened its file.
+func CollectOften() { setGCPercent(100) }
+
+// setGCPercent sets GOGC, unless the user has.
+func setGCPercent(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
 }
 
 // OpenDatabase opens the file itself for reading. The caller must close it.
@@ -140,45 +149,6 @@ func Unanswered(path string, err error) error {
 		_ = file.Close()
 	}
 	return err
-}
-
-// Wiped is what a wipe drops.
-type Wiped struct {
-	Infos     []store.Info
-	Consumers []durable.Status // go with the last scopes of the file
-	Cluster   string           // that the flags name; "" if they name none
-}
-
-// Wipeable checks everything that can be wrong before a resource of a file is dropped,
-// "" for all, without changing anything. It returns what would be dropped.
-func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) (w Wiped, err error) {
-	db, err := OpenDatabase(file.Path, file.Keys, false)
-	if err != nil {
-		return Wiped{}, err
-	}
-	defer func() { _ = db.Close() }()
-	db.WithGone = true
-	if err := db.OfCluster(file.Cluster); err != nil {
-		return Wiped{}, err
-	}
-	w.Infos, err = db.Find(resource)
-	if err == nil && resource != "" {
-		err = OneCluster(db.Path, w.Infos)
-	}
-	if err == nil {
-		err = db.Writable(ctx, e)
-	}
-	if err != nil {
-		return Wiped{}, err
-	}
-	w.Cluster = db.cluster
-	if len(w.Infos) == len(db.Stored) {
-		// What cannot be read of consumers is dropped, too.
-		if w.Consumers, err = db.Consumers(ctx); errors.Is(err, store.ErrCorrupt) {
-			err = nil
-		}
-	}
-	return w, err
 }
 
 // InUse adds what to do if another process holds the file; or is another way.

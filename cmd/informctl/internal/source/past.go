@@ -41,9 +41,9 @@ func isInLog(s store.Reader, scope store.Scope, at store.Place) error {
 	return &absentError{err, begins}
 }
 
-// rewind makes the description that of the moment of the view, with its own number of
-// objects and its own checkpoint.
-func (v *View) rewind() error {
+// describeThen makes the description that of the moment of the view, with its own number
+// of objects and its own checkpoint.
+func (v *View) describeThen() error {
 	keys, err := v.Keys(store.Query{})
 	if err != nil {
 		return err

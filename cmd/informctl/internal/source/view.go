@@ -95,7 +95,7 @@ func (d *Database) openView(info store.Info, decoder func(store.Scope) (codec.Co
 	}
 	v := &View{Info: info, Reader: r, ShowSecrets: d.ShowSecrets, at: d.at, ofFile: d.process == nil}
 	if !d.at.IsZero() {
-		err = v.rewind()
+		err = v.describeThen()
 	}
 	return v, err
 }

@@ -122,7 +122,8 @@ func (d *Departures) Next(r *Receipt) (some []queue.Notification, more bool, err
 func (d *Departures) Delete() { d.deletions++ }
 
 // Owe notes that a handler was removed that another one will follow, and Repay that one
-// was added. goesOn says that it is a resume.Handler.
+// was added, or that the removed one has received everything after all. goesOn says that
+// it is a resume.Handler.
 func (d *Departures) Owe(goesOn bool) { *d.owedTo(goesOn)++ }
 
 // Repay notes that a handler was added: see Owe.

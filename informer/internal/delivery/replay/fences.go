@@ -7,6 +7,7 @@ type Fences struct {
 	handled uint64 // those from which the handler has returned, or that were dropped
 	inWork  uint64 // those that its goroutine has taken
 	failed  bool   // it has not received one of them, or has panicked
+	ended   bool   // its goroutine has ended
 }
 
 // Queue notes that notifications were queued.
@@ -31,9 +32,15 @@ func (f *Fences) Lose(n int) { f.handled, f.failed = f.handled+uint64(n), true }
 // is passed any more.
 func (f *Fences) Fail() { f.failed = true }
 
+// End notes that the handler's goroutine has ended: the handler returns from nothing
+// more.
+func (f *Fences) End() { f.ended = true }
+
 // Fence returns the fence behind everything that is queued. ok is false if it will not be
 // passed.
-func (f *Fences) Fence() (fence uint64, ok bool) { return f.queued, !f.failed }
+func (f *Fences) Fence() (fence uint64, ok bool) {
+	return f.queued, !f.failed && (!f.ended || f.handled >= f.queued)
+}
 
 // Passed reports whether the handler has returned from everything before a fence.
 func (f *Fences) Passed(fence uint64) bool { return f.handled >= fence && !f.failed }

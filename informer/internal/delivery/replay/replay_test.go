@@ -73,6 +73,14 @@ func TestFences(t *testing.T) {
 	if !f.Passed(fence) {
 		t.Error("a fence is not passed by what was dropped")
 	}
+	f.End()
+	if _, ok := f.Fence(); !ok {
+		t.Error("a handler that has returned from everything at its end has no fence")
+	}
+	f.Queue(1)
+	if _, ok := f.Fence(); ok || !f.Passed(fence) {
+		t.Error("a handler that has ended has a fence that it will not pass, or has lost one that it has")
+	}
 	f.Fail()
 	if _, ok := f.Fence(); ok || f.Passed(fence) {
 		t.Error("a handler that has failed passes fences")

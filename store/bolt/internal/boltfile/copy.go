@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
 )
 
 // ErrReopened indicates a copy that had to end because a write has failed: to open the
@@ -14,7 +16,7 @@ var ErrReopened = errors.New("a write has failed, and the file is opened again: 
 
 // CopyTo writes the file as of the last commit to w and returns the number of bytes
 // written. It holds no lock while it waits for w that a failed write would wait for: the
-// error is then ErrReopened.
+// error is then ErrReopened. Close ends it with store.ErrClosed.
 func (f *File) CopyTo(w io.Writer) (n int64, err error) {
 	out, in := io.Pipe()
 	var reading sync.WaitGroup
@@ -22,8 +24,8 @@ func (f *File) CopyTo(w io.Writer) (n int64, err error) {
 	defer func() { _ = out.Close() }()
 	reading.Go(func() {
 		_ = in.CloseWithError(f.View("copying", func(tx *bbolt.Tx) error {
-			if !f.beginCopy(in) {
-				return ErrReopened
+			if err := f.beginCopy(in); err != nil {
+				return err
 			}
 			defer f.endCopy(in)
 			_, err := tx.WriteTo(in)
@@ -33,15 +35,17 @@ func (f *File) CopyTo(w io.Writer) (n int64, err error) {
 	return io.Copy(w, out)
 }
 
-// beginCopy notes a copy, for lockAlone. It returns false if the file is about to be
-// opened again.
-func (f *File) beginCopy(in *io.PipeWriter) bool {
+// beginCopy notes a copy, for lockAlone. The error says why none may begin now.
+func (f *File) beginCopy(in *io.PipeWriter) error {
+	if f.IsClosed() {
+		return store.ErrClosed
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.reopens {
+	if f.noCopy == nil {
 		f.copies[in] = true
 	}
-	return !f.reopens
+	return f.noCopy
 }
 
 func (f *File) endCopy(in *io.PipeWriter) {
@@ -50,17 +54,17 @@ func (f *File) endCopy(in *io.PipeWriter) {
 	delete(f.copies, in)
 }
 
-// lockAlone locks handleMu for writing. Copies end then: they take as long as their
-// readers like.
-func (f *File) lockAlone() {
+// lockAlone locks handleMu for writing. Copies end with cause then: they take as long as
+// their readers like.
+func (f *File) lockAlone(cause error) {
 	f.mu.Lock()
-	f.reopens = true
+	f.noCopy = cause
 	for in := range f.copies {
-		_ = in.CloseWithError(ErrReopened)
+		_ = in.CloseWithError(cause)
 	}
 	f.mu.Unlock()
 	f.handleMu.Lock()
 	f.mu.Lock()
-	f.reopens = false
+	f.noCopy = nil
 	f.mu.Unlock()
 }

@@ -75,7 +75,7 @@ type File struct {
 	// handleMu protects handle. Readers hold it for reading during a transaction; a
 	// writer holds it for writing while it reopens the file.
 	handleMu sync.RWMutex
-	handle   *bbolt.DB   // nil after Close
+	handle   *bbolt.DB   // nil after Close; read-only after readOn
 	info     fs.FileInfo // of the file that was opened last
 	working  fs.FileInfo // of the file of the last working handle
 
@@ -108,8 +108,8 @@ type File struct {
 	// setAside is where the last damaged file was moved, or "" if there was none.
 	setAside string
 
-	copies  map[*io.PipeWriter]bool // those that go on
-	reopens bool                    // the file is about to be opened again: see lockAlone
+	copies map[*io.PipeWriter]bool // those that go on
+	noCopy error                   // why none may begin: see lockAlone
 
 	suspended   error        // set before the file is used
 	closed      atomic.Bool  // by EndUse
@@ -212,6 +212,7 @@ const (
 	creating  purpose = iota // for writing: checks every entry, creates a missing file
 	reopening                // for writing again after a failure
 	reading                  // for reading
+	readingOn                // for reading, until it can be opened for writing again
 )
 
 // open opens and checks the file and sets f.handle.
@@ -219,7 +220,7 @@ func (f *File) open(what purpose) error {
 	flag := os.O_RDWR
 	switch what {
 	case reopening:
-	case reading:
+	case reading, readingOn:
 		flag = os.O_RDONLY
 	case creating:
 		flag |= os.O_CREATE
@@ -236,7 +237,7 @@ func (f *File) open(what purpose) error {
 			_ = os.Remove(f.at())
 		}
 	}
-	if f.info, err = opened.Stat(); err == nil {
+	if f.info, err = opened.Stat(); err == nil && what != readingOn {
 		if err = checkTrust(opened, f.path, f.info, &f.opts); err != nil && !created {
 			// What is wrong with a file that is not ours is no matter.
 			if notOurs := f.preflight(opened, Leading); errors.Is(notOurs, store.ErrNotOurs) {
@@ -251,7 +252,7 @@ func (f *File) open(what purpose) error {
 	if err == nil && !created {
 		err = f.preflight(opened, how)
 	}
-	if err == nil && !f.opts.ReadOnly {
+	if err == nil && flag != os.O_RDONLY {
 		err = closeToOthers(opened, f.path, f.info)
 	}
 	if err != nil {
@@ -261,7 +262,7 @@ func (f *File) open(what purpose) error {
 	}
 	var handle *bbolt.DB
 	err = pagefile.Guard(f.path, "opening", func() (err error) {
-		handle, err = pagefile.Handle(f.path, opened, f.opts.ReadOnly, f.opts.MaxBytes)
+		handle, err = pagefile.Handle(f.path, opened, flag == os.O_RDONLY, f.opts.MaxBytes)
 		return err
 	})
 	if err != nil {
@@ -351,7 +352,7 @@ func (f *File) check(handle *bbolt.DB, opened *os.File, how Thoroughness) error 
 	if !isEmpty {
 		return fmt.Errorf("%s: %w", f.path, store.ErrNotOurs)
 	}
-	if f.opts.ReadOnly {
+	if handle.IsReadOnly() {
 		return nil
 	}
 	return pagefile.Guard(f.path, "creation", func() error { return handle.Update(f.owner.Create) })
@@ -393,9 +394,9 @@ func (f *File) EndUse() { f.closed.Store(true) }
 // IsClosed reports whether EndUse was called.
 func (f *File) IsClosed() bool { return f.closed.Load() }
 
-// Close waits for the transactions that go on, and releases the file.
+// Close waits for the transactions that go on, and releases the file. Copies end then.
 func (f *File) Close() (err error) {
-	f.handleMu.Lock()
+	f.lockAlone(store.ErrClosed)
 	handle := f.handle
 	f.handle = nil
 	f.handleMu.Unlock()

@@ -304,13 +304,7 @@ func TestFails(t *testing.T) {
 func TestFailsDuringCopy(t *testing.T) {
 	f, _ := open(t, filepath.Join(t.TempDir(), "notes.db"))
 	must(t, put(f, t, "1"))
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	copied := make(chan error, 1)
-	go func() {
-		_, err := f.CopyTo(&slow{begun: begun, goOn: goOn})
-		copied <- err
-	}()
-	<-begun
+	copied, goOn := stalledCopy(f)
 	failWrites(f)
 	wrote := make(chan error, 1)
 	go func() { wrote <- put(f, t, "2") }()
@@ -325,7 +319,7 @@ func TestFailsDuringCopy(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the write waits for the copy")
 	}
-	close(goOn)
+	goOn()
 	if err := <-copied; !errors.Is(err, boltfile.ErrReopened) {
 		t.Errorf("copy: %v", err)
 	}
@@ -334,6 +328,89 @@ func TestFailsDuringCopy(t *testing.T) {
 		t.Errorf("the next copy has %d bytes, %v", size, err)
 	}
 	must(t, f.Close())
+}
+
+// TestCloseDuringCopy checks that Close does not wait for a copy whose reader does not go
+// on, and that the copy ends with an error.
+func TestCloseDuringCopy(t *testing.T) {
+	f, _ := open(t, filepath.Join(t.TempDir(), "notes.db"))
+	must(t, put(f, t, "1"))
+	copied, goOn := stalledCopy(f)
+	closed := make(chan error, 1)
+	go func() {
+		f.EndUse()
+		closed <- f.Close()
+	}()
+	select {
+	case err := <-closed:
+		must(t, err)
+	case <-time.After(time.Minute):
+		t.Error("Close waits for the copy")
+	}
+	goOn()
+	if err := <-copied; !errors.Is(err, store.ErrClosed) {
+		t.Errorf("copy: %v", err)
+	}
+}
+
+// TestReadsOn checks that a file that cannot be opened for writing again is read until it
+// can be, and that a write that fails meanwhile ends no copy.
+func TestReadsOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes.db")
+	f, n := open(t, path)
+	must(t, put(f, t, "1"))
+	n.told = nil
+	failWrites(f)
+	other := path + ".link" // as by "cp -al"
+	must(t, os.Link(path, other))
+	fails := func(value string) {
+		t.Helper()
+		if err := put(f, t, value); err == nil || !strings.Contains(err.Error(), "hard links") {
+			t.Errorf("write: %v", err)
+		}
+		if err := f.Retry(); err == nil {
+			t.Error("it was opened again")
+		}
+		n.says(t)
+		if value, err := get(f); err != nil || value != "1" {
+			t.Fatalf("%q, %v", value, err)
+		}
+	}
+	fails("2")
+	copied, goOn := stalledCopy(f)
+	fails("3")
+	goOn()
+	must(t, <-copied)
+	must(t, os.Remove(other))
+	for _, value := range []string{"4", "5"} {
+		_ = put(f, t, value) // the first one opens it again
+	}
+	if value, err := get(f); err != nil || value != "5" {
+		t.Errorf("%q, %v", value, err)
+	}
+	n.says(t, "reopened")
+	failWrites(f)
+	must(t, os.Link(path, other))
+	_ = put(f, t, "6")
+	must(t, f.Close())
+	must(t, os.Remove(other))
+	f, n = open(t, path)
+	if value, err := get(f); err != nil || value != "5" {
+		t.Errorf("after a restart: %q, %v", value, err)
+	}
+	n.says(t, "checked")
+	must(t, f.Close())
+}
+
+// stalledCopy begins a copy whose reader waits for goOn. copied receives its error.
+func stalledCopy(f *boltfile.File) (copied <-chan error, goOn func()) {
+	w, outcome := &slow{begun: make(chan struct{}), goOn: make(chan struct{})}, make(chan error, 1)
+	go func() {
+		_, err := f.CopyTo(w)
+		outcome <- err
+	}()
+	<-w.begun
+	return outcome, func() { close(w.goOn) }
 }
 
 // slow is a writer that waits until it may go on.
@@ -356,6 +433,31 @@ func failWrites(f *boltfile.File) {
 	defer f.Unlock()
 	field := reflect.ValueOf(f.Handle()).Elem().FieldByName("ops").FieldByName("writeAt")
 	*(*func([]byte, int64) (int, error))(field.Addr().UnsafePointer()) = func([]byte, int64) (int, error) { return 0, errFull }
+}
+
+// TestReadsOnOfDamaged checks that damage in a file that is only read on is given up, as
+// it is in one that can be written: a fresh file takes its name.
+func TestReadsOnOfDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes.db")
+	f, n := open(t, path)
+	must(t, put(f, t, "damaged"))
+	failWrites(f)
+	other := path + ".link"
+	must(t, os.Link(path, other))
+	if put(f, t, "2") == nil {
+		t.Error("it was written")
+	}
+	n.told = nil
+	f.Lock()
+	err := f.Reopen(true, &store.CorruptionError{Where: "an entry", Err: errors.New("it is damaged")})
+	f.Unlock()
+	must(t, err)
+	n.says(t, "lost", "checked", "created", "reopened")
+	must(t, put(f, t, "3"))
+	if value, err := get(f); err != nil || value != "3" {
+		t.Errorf("%q, %v", value, err)
+	}
+	must(t, f.Close())
 }
 
 // TestRead checks that a read without a file gets no transaction if it asks for none.

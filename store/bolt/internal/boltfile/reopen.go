@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 
+	bbolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
@@ -31,9 +34,12 @@ func (f *File) Retry() error {
 	if f.opts.ReadOnly || f.suspended != nil {
 		return nil
 	}
+	if _, writes := f.state(); writes {
+		return nil
+	}
 	f.Lock()
 	defer f.Unlock()
-	if f.handle != nil || f.IsClosed() {
+	if _, writes := f.state(); writes || f.IsClosed() {
 		return nil
 	}
 	return f.Reopen(false, f.noHandle())
@@ -42,7 +48,12 @@ func (f *File) Retry() error {
 // replaceHandle reopens the file or starts a new one. Readers see the new file only after
 // the owner knows of the loss and has taken the file over.
 func (f *File) replaceHandle(again bool, cause error) (err error) {
-	f.lockAlone()
+	if !again || f.lost { // else the content is given up anyway
+		if err := f.stillReadOnly(); err != nil {
+			return err
+		}
+	}
+	f.lockAlone(ErrReopened)
 	defer f.handleMu.Unlock()
 	if f.IsClosed() && f.handle == nil {
 		return nil
@@ -76,6 +87,7 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 				f.lose(why)
 			}
 			f.lost = false
+			clear(f.damaged)
 			return f.takeOver()
 		}
 		f.lost = true
@@ -91,6 +103,7 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 			return err
 		}
 	default:
+		f.readOn(err, before, written, tried)
 		return err
 	}
 	if err := f.open(creating); err != nil {
@@ -99,6 +112,57 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 	f.lost = false
 	clear(f.damaged)
 	return nil
+}
+
+// readOn opens a file for reading that cannot be opened for writing because of cause, for
+// example because its file system is read-only now. What was written and tried stays: a
+// later write opens it again. The caller must hold handleMu for writing.
+func (f *File) readOn(cause error, before fs.FileInfo, written, tried uint64) {
+	if f.lost || errors.Is(cause, store.ErrLocked) {
+		return
+	}
+	if err := f.open(readingOn); err != nil {
+		if errors.Is(err, store.ErrCorrupt) {
+			f.loseOnce(err)
+		}
+		return
+	}
+	if !os.SameFile(before, f.working) || f.found < written || f.found > tried {
+		_ = f.closeHandle(f.handle)
+		f.handle = nil
+	}
+	f.working, f.written, f.tried = before, written, tried
+}
+
+// canWrite reports whether a handle, which may be nil, can write.
+func canWrite(handle *bbolt.DB) bool { return handle != nil && !handle.IsReadOnly() }
+
+// state reports whether there is a handle, and whether it can write.
+func (f *File) state() (isOpen, writes bool) {
+	f.handleMu.RLock()
+	defer f.handleMu.RUnlock()
+	return f.handle != nil, canWrite(f.handle)
+}
+
+// stillReadOnly returns why a file that readOn has opened cannot be opened for writing
+// yet, so that its readers need not be disturbed. The caller must hold the lock.
+func (f *File) stillReadOnly() error {
+	if isOpen, writes := f.state(); !isOpen || writes {
+		return nil
+	}
+	opened, err := os.OpenFile(f.at(), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = opened.Close() }()
+	info, err := opened.Stat()
+	if err != nil {
+		return err
+	}
+	return checkTrust(opened, f.path, info, &f.opts)
 }
 
 // lose tells the owner that all content is lost.

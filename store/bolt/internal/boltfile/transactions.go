@@ -100,7 +100,7 @@ func (f *File) Update(ctx context.Context, where string, fn func(*bbolt.Tx) erro
 	} else if errors.As(err, &undone{}) {
 		return err
 	}
-	return errors.Join(err, f.Reopen(f.damaged[where] > 1, err))
+	return errors.Join(err, f.Reopen(IsDamage(err) && f.damaged[where] > 1, err))
 }
 
 // undone is the error of a transaction that was rolled back before bbolt has written
@@ -134,7 +134,8 @@ func IsDamage(err error) bool {
 // errWritten indicates that a program which takes no locks has written to the file.
 var errWritten = errors.New("another process has written to it")
 
-// ErrNoHandle indicates that there is no usable file until a write has opened it again.
+// ErrNoHandle indicates that a file cannot be written until a write has opened it again,
+// and cannot be read either, unless there is a handle for that: see readOn.
 var ErrNoHandle = errors.New("could not be opened again after a write that failed")
 
 // writeLock is a mutex that can be waited for as long as a context lasts.
@@ -173,7 +174,7 @@ func (f *File) isThere() error {
 func (f *File) try(where string, fn func(*bbolt.Tx) error) error {
 	f.handleMu.RLock()
 	defer f.handleMu.RUnlock()
-	if f.handle == nil {
+	if !canWrite(f.handle) {
 		return f.noHandle()
 	}
 	tx, err := f.begin(where, true)

@@ -35,9 +35,10 @@ type Check struct {
 	Passes func(depth int, name []byte) bool
 }
 
-// Preflight checks whether bbolt can map the file and use its pages without harm. bbolt
-// may write only to a file whose pages are valid. Errors: store.ErrNotOurs for a file
-// that is not of this project, and a *store.CorruptionError for a damaged one.
+// Preflight checks whether bbolt can map the file and use its pages without harm: it
+// finds a torn write of a page. bbolt may write only to a file whose pages are valid.
+// Errors: store.ErrNotOurs for a file that is not of this project, and a
+// *store.CorruptionError for a damaged one.
 func Preflight(path string, f io.ReaderAt, size int64, check Check) error {
 	damaged := func(where, format string, args ...any) error {
 		return &store.CorruptionError{Path: path, Where: where, Err: fmt.Errorf(format, args...)}

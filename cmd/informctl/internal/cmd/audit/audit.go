@@ -98,13 +98,16 @@ func run(ctx context.Context, o *options) (differs bool, err error) {
 		return false, err
 	}
 	defer func() { _ = db.Close() }()
-	infos, err := db.Find(o.resource)
+	infos, err := db.FindWhole(o.env, o.resource)
 	if err != nil {
 		return false, err
 	}
 	if len(infos) == 0 {
 		o.env.Note("%s holds nothing", db.Path)
 		return false, nil
+	}
+	if err := source.RefuseServed(o.kube, o.database.Path, "would be compared with itself"); err != nil {
+		return false, err
 	}
 	config, err := cluster.Config(o.kube)
 	if err != nil {

@@ -63,13 +63,16 @@ containers[name=app], and where they have none by what they are. A new order alo
 one difference, of path[*]. Text has only the key of an element with parts of its own
 that A or B lacks, as a container; json has all of it.
 
+With -l an object that is selected on one side only is marked as if the other did not
+have it.
+
 With --live B is the API server that the kubeconfig names, which must be the cluster
 that A is of. It is asked for what the scopes of A hold, of the namespace of -n only, a
 page at a time; what differs is printed in its order, and what it lacks after that. A
 file that a live process holds is read while it changes, and so is a server: what
 changes meanwhile may differ.
 
-With --live and --since, a resource whose first list is not complete is left out, which is
+A resource whose first list is not complete, of two files in either, is left out, which is
 an error if nothing else differs.
 
 Before a RESOURCE, A may be left out with --live and --since: it is then the file that
@@ -215,7 +218,18 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 			}
 		}
 	}
+	read := dbs
+	if followed != nil {
+		read = []*source.Database{followed}
+	}
+	d := &differ{o: o}
+	if d.left, err = o.leftOut(read...); err != nil {
+		return false, err
+	}
 	for i, db := range dbs {
+		if !o.live {
+			o.skip(db, d.left)
+		}
 		if sides[i], err = o.choose(db); err != nil {
 			return false, err
 		}
@@ -235,16 +249,6 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 		if err := source.OneCluster(paths[min(i, len(paths)-1)], source.InfosOf(side.Views)); err != nil && !o.live {
 			return false, err
 		}
-	}
-	d := &differ{o: o}
-	switch {
-	case followed != nil:
-		d.left, err = o.leftOut(followed)
-	case o.live:
-		d.left, err = o.leftOut(dbs[0])
-	}
-	if err != nil {
-		return false, err
 	}
 	err = o.env.Output(func(w io.Writer) error {
 		d.out = w
@@ -267,24 +271,6 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 		err = fmt.Errorf("%d of %d resources could not be compared", n, n+len(sides[0].Views))
 	}
 	return differs, err
-}
-
-// leftOut returns the scopes that are left out since their first list is not complete:
-// where nothing else differs, "nothing differs" would be wrong.
-func (o *options) leftOut(db *source.Database) (left []store.Info, err error) {
-	for _, want := range o.selection.Wanted {
-		infos, err := db.Find(want.Resource)
-		if err != nil {
-			return nil, err
-		}
-		for _, info := range infos {
-			isTold := slices.ContainsFunc(left, func(told store.Info) bool { return told.ID == info.ID })
-			if !info.Complete && !isTold && o.selection.Filter.IsWithin(info.Scope.Namespace) {
-				left = append(left, info)
-			}
-		}
-	}
-	return left, nil
 }
 
 // choose chooses from a file, which has to hold every resource.

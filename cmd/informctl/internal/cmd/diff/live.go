@@ -34,6 +34,9 @@ const serverPage = 500
 // withServer compares a file with the server of its cluster. It holds one or two pages of
 // the server's objects and only the keys of the file's objects.
 func (d *differ) withServer(ctx context.Context, path string, chosen selection.Chosen) error {
+	if err := source.RefuseServed(d.o.kube, path, "would be compared with itself"); err != nil {
+		return err
+	}
 	config, err := cluster.Config(d.o.kube)
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	infos, err := db.Find(append(args, "")[0])
+	infos, err := db.FindWhole(o.env, append(args, "")[0])
 	if err != nil {
 		return err
 	}

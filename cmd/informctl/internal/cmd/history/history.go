@@ -270,7 +270,7 @@ func run(ctx context.Context, o *options) error {
 // resources that are not there, or not whole, if several are asked for.
 func (o *options) historians(db *source.Database, unread *source.Unread) (all []*historian, missing []error, err error) {
 	for _, want := range o.selection.Wanted {
-		infos, err := db.Find(want.Resource)
+		infos, err := o.selection.Find(db, want.Resource)
 		if o.selection.GoesOn(err) {
 			missing = append(missing, err)
 			continue

@@ -23,6 +23,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
 	"github.com/informctl/informctl/cmd/informctl/internal/probes"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/store"
@@ -47,7 +48,7 @@ type options struct {
 
 // NewCommand returns the command.
 func NewCommand(e cmdutil.Env) *cobra.Command {
-	o := &options{env: e, kube: cluster.NewFlags()}
+	o := &options{env: e, kube: cluster.NewFlags(), Choice: cluster.Choice{Frequent: true}}
 	cmd := &cobra.Command{
 		Use:   "publish [RESOURCE[,RESOURCE...]...]",
 		Short: "Publish what an API server has to PostgreSQL until interrupted",
@@ -121,6 +122,9 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 		return cmdutil.Usagef(cmd, "--history off: without a log, nobody could follow")
 	case o.sql && r.Bytes > 0:
 		return cmdutil.Usagef(cmd, "--history of --sql is an AGE only, as 30d")
+	}
+	if path := source.Served(o.kube); path != "" && !o.sql {
+		return fmt.Errorf("the kubeconfig is the one that %s is served with, and would be published as a cluster; name that of the cluster with --kubeconfig", path)
 	}
 	o.keepAge, o.keepBytes = r.Age, r.Bytes
 	return nil
@@ -272,12 +276,14 @@ func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	mappings, err := cluster.MappingsOf(mapper, o.Resources)
+	mappings, err := cluster.MappingsOf(ctx, cached, mapper, o.Resources)
 	if err == nil {
 		err = cluster.CheckVerbs(ctx, cached, mappings, false)
 	}
-	if o.All {
-		mappings, err = o.everything(ctx, cached, mapper)
+	if err == nil && o.All {
+		var others []*meta.RESTMapping
+		others, err = o.everything(ctx, cached, mapper)
+		mappings = append(mappings, others...)
 	}
 	if err != nil {
 		return nil, err
@@ -312,6 +318,7 @@ func (o *options) collections(config *rest.Config, identity string, mappings []*
 	return out, nil
 }
 
+// everything returns what --all publishes of what the server serves.
 func (o *options) everything(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, mapper meta.RESTMapper) ([]*meta.RESTMapping, error) {
 	excluded, err := o.Excluded(mapper)
 	if err != nil {

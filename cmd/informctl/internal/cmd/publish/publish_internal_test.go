@@ -1,13 +1,21 @@
 package publish
 
 import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/store"
 )
@@ -20,6 +28,48 @@ func collectionsOf(cluster, version string, names ...string) map[string]postgres
 		out[name] = postgres.Collection{Scope: scope}
 	}
 	return out
+}
+
+// TestAllAndFrequent checks that --all leaves out events and leases that are not named.
+func TestAllAndFrequent(t *testing.T) {
+	named := func(names ...string) (all []metav1.APIResource) {
+		for _, name := range names {
+			all = append(all, metav1.APIResource{Name: name, Namespaced: true, Kind: name, Verbs: metav1.Verbs{"list", "watch"}})
+		}
+		return all
+	}
+	groups := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+	for _, name := range []string{"coordination.k8s.io", "events.k8s.io"} {
+		v := metav1.GroupVersionForDiscovery{GroupVersion: name + "/v1", Version: "v1"}
+		groups.Groups = append(groups.Groups, metav1.APIGroup{Name: name, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+	}
+	list := func(gv string, of ...string) metav1.APIResourceList {
+		return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: gv, APIResources: named(of...)}
+	}
+	answers := map[string]any{
+		"/api":                           metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}},
+		"/apis":                          groups,
+		"/api/v1":                        list("v1", "events", "pods", "secrets"),
+		"/apis/coordination.k8s.io/v1":   list("coordination.k8s.io/v1", "leases"),
+		"/apis/events.k8s.io/v1":         list("events.k8s.io/v1", "events"),
+		"/api/v1/namespaces/kube-system": corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{UID: "one"}},
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answers[r.URL.Path])
+	}))
+	defer s.Close()
+	for _, test := range []struct{ names, want []string }{
+		{nil, []string{"pods"}},
+		{[]string{"events"}, []string{"events", "pods"}},
+		{[]string{"leases", "events"}, []string{"events", "leases.coordination.k8s.io", "pods"}},
+	} {
+		o := &options{Choice: cluster.Choice{All: true, Frequent: true, Resources: test.names}}
+		got, err := o.resolve(t.Context(), &rest.Config{Host: s.URL})
+		if names := slices.Sorted(maps.Keys(got)); err != nil || !slices.Equal(names, test.want) {
+			t.Errorf("with %v: %v, %v, want %v", test.names, names, err, test.want)
+		}
+	}
 }
 
 // TestTwoVersions checks that a resource that is named in two versions is refused: only

@@ -72,7 +72,7 @@ func (c *connection) resolve(ctx context.Context, o *options) error {
 	if o.All {
 		mappings, err = c.resolveAll(ctx, o, cached, mapper)
 	} else {
-		mappings, err = cluster.MappingsOf(mapper, o.Resources)
+		mappings, err = cluster.MappingsOf(ctx, cached, mapper, o.Resources)
 		if err == nil {
 			err = cluster.CheckVerbs(ctx, cached, mappings, o.once)
 		}

@@ -23,6 +23,18 @@ func Follow(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithCon
 	return f.run(ctx)
 }
 
+// FollowOnce follows a collection of pods until it is written, as run --once does.
+func FollowOnce(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext) error {
+	f, err := newPodFollower(db, lw)
+	if err != nil {
+		return err
+	}
+	ctx, f.stop = context.WithCancel(ctx)
+	defer f.stop()
+	f.once = true
+	return f.run(ctx)
+}
+
 // Progress does what Follow does, and shows the progress of the first list. progressed is
 // closed when that is no longer shown.
 func Progress(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext, progressed chan<- struct{}) error {

@@ -44,6 +44,7 @@ type follower struct {
 	refused string // the verb of the request that failed last
 	denied  bool   // because the server does not allow it
 	failed  error  // why it ended
+	unknown int    // failures that may pass, or not
 	left    bool   // it ended because the server refuses it
 }
 
@@ -163,6 +164,11 @@ func (f *follower) answered(verb string, err error) {
 	}
 }
 
+// onceTries is how many requests fail, within about half a minute, before a follower of
+// --once ends that fails in a way that may pass or not. An example is a webhook that
+// converts the objects and is down.
+const onceTries = 6
+
 // report logs an error once, until a request with the same verb succeeds or the error
 // changes. A client that may list but not watch lists successfully before each watch
 // fails, so success of another verb does not count. With --once it ends the follower if a
@@ -175,6 +181,10 @@ func (f *follower) report(ctx context.Context, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !lasting {
+		f.unknown++
+		lasting = f.unknown >= onceTries
+	}
 	if f.once && lasting {
 		if f.ofAll && isRefusal(err) {
 			f.left = true

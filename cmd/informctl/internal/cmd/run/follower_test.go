@@ -190,3 +190,29 @@ func TestOutageLoggedOnce(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestOnceEndsAfterFailures checks that --once ends with an error if the server fails a
+// resource in a way that may last, as a webhook that converts its objects and is down.
+func TestOnceEndsAfterFailures(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "i.db")
+	synctest.Test(t, func(t *testing.T) {
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
+		for range 100 {
+			err := apierrors.NewInternalError(errors.New("conversion webhook failed"))
+			server.FailList(err)
+			server.FailWatch(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := run.FollowOnce(ctx, db, server); err == nil || !strings.Contains(err.Error(), "conversion webhook failed") || ctx.Err() != nil {
+			t.Errorf("got %v", err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

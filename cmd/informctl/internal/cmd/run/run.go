@@ -22,6 +22,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
 	"github.com/informctl/informctl/cmd/informctl/internal/probes"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/relay"
@@ -140,7 +141,10 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	}
 	// The file is that of a context.
 	ofDatabase, ofServer := o.postgres.Given(cmd), cluster.GivenFlag(cmd, "kubeconfig", "context", "namespace")
+	secrets := slices.IndexFunc(o.Resources, resources.IsSecrets)
 	switch {
+	case o.follows && secrets >= 0:
+		return cmdutil.Usagef(cmd, "%s: Secrets are not published in PostgreSQL", o.Resources[secrets])
 	case o.follows && (o.labelSelector != "" || o.fieldSelector != "" || len(o.Exclude) > 0):
 		return cmdutil.Usagef(cmd, "--postgres follows whole resources: without --selector, --field-selector and --exclude")
 	case o.follows && o.namespace() != "":
@@ -222,7 +226,7 @@ func run(cmd *cobra.Command, o *options) error {
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
 
-	if err := o.checkFile(); err != nil {
+	if err := cmp.Or(o.checkFile(), o.checkKeys(ctx)); err != nil {
 		return err
 	}
 	of := &observed{}
@@ -255,6 +259,9 @@ func run(cmd *cobra.Command, o *options) error {
 		return errors.Join(cmp.Or(refused, errors.New("there is nothing to follow")), closeFile(db))
 	}
 	c.noteLeftOut(logger, nil)
+	if ns := o.namespace(); ns != "" && c.isInNamespace() && c.LacksNamespace(ctx, ns) {
+		o.env.Note("the server has no namespace %q", ns)
+	}
 	if db == nil {
 		if db, err = o.open(logger); err != nil {
 			return err
@@ -279,8 +286,10 @@ func run(cmd *cobra.Command, o *options) error {
 // for its server first, and say it then.
 func (o *options) checkFile() error {
 	path := o.database.Path
-	if !o.follows && o.database.IsOfItself() {
-		return fmt.Errorf("the kubeconfig is the one that %s is served with, and would be followed into itself; name that of the cluster with --kubeconfig", path)
+	if !o.follows {
+		if err := source.RefuseServed(o.kube, path, "would be followed into itself"); err != nil {
+			return err
+		}
 	}
 	if err := source.RefuseSpecial(path); err != nil {
 		return err
@@ -446,6 +455,23 @@ func (c *connection) refuseSecrets(o *options) error {
 		o.env.Note("%v; the other resources go on", errSecrets)
 	}
 	return errSecrets
+}
+
+// checkKeys returns an error if Secrets are named, and the file of their keys cannot be
+// read, which no waiting mends. The informer of Secrets tries a command again.
+func (o *options) checkKeys(ctx context.Context) error {
+	if !o.database.KeysOfFile || !slices.ContainsFunc(o.Resources, resources.IsSecrets) {
+		return nil
+	}
+	if _, err := o.database.Keys.Keys(ctx); err != nil {
+		return fmt.Errorf("secrets are not stored: %w", err)
+	}
+	return nil
+}
+
+// isInNamespace reports whether something that is followed is in the namespace of -n.
+func (c *connection) isInNamespace() bool {
+	return slices.ContainsFunc(c.collections, func(collection *cluster.Collection) bool { return collection.Scope.Namespace != "" })
 }
 
 // noteLeftOut says what --all does not follow, unless it was said before.

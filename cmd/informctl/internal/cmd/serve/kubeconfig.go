@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +41,9 @@ the cluster. Where it is exported, other commands of informctl go on with the sa
 				_, err := fmt.Fprintln(w, path)
 				return err
 			})
+			if strings.ContainsRune(path, os.PathListSeparator) {
+				e.Note("the path has a %q, at which $KUBECONFIG is split; give it to kubectl with --kubeconfig", os.PathListSeparator)
+			}
 			if err == nil && !answers {
 				err = fmt.Errorf("nothing serves %s; informctl run --serve does while it follows a cluster, and informctl serve does without one", file.Path)
 			}

@@ -99,6 +99,7 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	source.CollectOften()
 	if err := source.OneCluster(db.Path, db.Scopes); err != nil {
 		return err
 	}
@@ -141,9 +142,9 @@ func (o *options) collections(ctx context.Context, db *source.Database) (held, e
 			continue
 		}
 		r, err := db.OpenScope(info, nil)
-		if err == nil && info.Scope.IsSecret() {
+		if err == nil && info.Encrypted {
 			_, err = r.Select(store.Query{Limit: 1}) // with a wrong key it is an error
-			if err != nil {
+			if err != nil && info.Scope.IsSecret() {
 				return h, err
 			}
 		}

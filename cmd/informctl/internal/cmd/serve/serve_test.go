@@ -1,7 +1,10 @@
 package serve
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
@@ -19,7 +24,12 @@ import (
 // keep lists an object into a scope of a file, as a run does that ends then.
 func keep(t *testing.T, path, resource, kind string, obj runtime.Object, rv string) {
 	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{})
+	keepWith(t, path, bolt.Options{}, resource, kind, obj, rv)
+}
+
+func keepWith(t *testing.T, path string, opts bolt.Options, resource, kind string, obj runtime.Object, rv string) {
+	t.Helper()
+	db, err := bolt.Open(path, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,4 +139,40 @@ func TestScopesOfDifferentAges(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestScopesWithoutKey serves a file of which some resources are encrypted: without the
+// key they are not served, and said.
+func TestScopesWithoutKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	keyFile := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(keyFile, []byte(strings.Repeat("1d", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keys := codec.KeyFile(keyFile)
+	meta := metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a", ResourceVersion: "1"}
+	keepWith(t, path, bolt.Options{Keys: keys, EncryptAll: true}, "pods", "Pod", &corev1.Pod{ObjectMeta: meta}, "110")
+	collections := func(keys codec.KeyProvider) (served []string, said string, err error) {
+		db, err := source.OpenDatabase(path, keys, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		held, err := (&options{env: cmdutil.Env{Streams: streams}}).collections(t.Context(), db)
+		for _, c := range held.all {
+			served = append(served, c.Scope.Resource)
+		}
+		return served, errOut.String(), err
+	}
+	if served, said, err := collections(nil); err == nil || !strings.Contains(said, "pods: not served: ") || !strings.Contains(said, "no key was given") {
+		t.Errorf("without anything else: %q, %q, %v", served, said, err)
+	}
+	keep(t, path, "nodes", "Node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "n", ResourceVersion: "1"}}, "100")
+	if served, said, err := collections(nil); err != nil || !slices.Equal(served, []string{"nodes"}) || !strings.Contains(said, "pods: not served: ") {
+		t.Errorf("%q, %q, %v", served, said, err)
+	}
+	if served, said, err := collections(keys); err != nil || len(served) != 2 || said != "" {
+		t.Errorf("with the key: %q, %q, %v", served, said, err)
+	}
 }

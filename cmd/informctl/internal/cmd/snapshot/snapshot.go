@@ -51,10 +51,7 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, out string) 
 			if err := process.CopyTo(e, temporary); err != nil {
 				return err
 			}
-			if _, err := source.Checked(ctx, e, temporary, file.Keys); err != nil {
-				return &cmdutil.CopyError{Err: err, Copy: temporary, Path: file.Path}
-			}
-			return nil
+			return file.CheckCopy(ctx, e, temporary)
 		})
 	}
 	return source.NewFile(out, func(temporary string) error {

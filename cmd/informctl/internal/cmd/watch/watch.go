@@ -35,8 +35,9 @@ once, until interrupted, which ends it with 0.
 ADDED, MODIFIED or DELETED is the first column, or in JSON and YAML the type of the
 object; a template is applied to each object. The other columns of a table are those of
 the resource; those of several resources are name and age. An object that several scopes hold is
-told of by each. It is an error if the process ends, or if the output is taken so
-slowly that more than 1024 changes wait.
+told of by each. It is an error if the process ends, if it stops following one of the
+resources, as one whose definition is deleted, or if the output is taken so slowly that
+more than 1024 changes wait. One that it begins to follow later is not among them.
 
 With -l, --field-selector or --where, an object that begins to match is ADDED, and one
 that no longer does is DELETED, in its last state that did. In --where, now() is the
