@@ -111,8 +111,8 @@ func TestServe(t *testing.T) {
 		t.Errorf("of a second one: %v", err)
 	}
 	s.end(t)
-	if lines.Scan() {
-		t.Errorf("after the end told %s", lines.Text())
+	if lines.Scan(); lines.Text() != `{"error":"the process ends","cause":"closed"}` || lines.Scan() {
+		t.Errorf("at the end told %s", lines.Text())
 	}
 	if n := len(r.inf.Status().Handlers); n != 0 {
 		t.Errorf("%d handlers are left", n)

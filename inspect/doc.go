@@ -47,12 +47,12 @@
 // Answers contain the objects that readers of the informer see; a walk over many objects
 // is no snapshot.
 //
-// An error is {"error": "..."}, with a "cause" if that is "damage" or "no key". The
-// status is 400 for a wrong parameter, 403 for what needs secrets=show, 404 for something
-// that does not exist, 405 for another method and 503 if the handler is busy, or if the
-// informer has not opened what it stored yet or has stopped. If lines have been sent
-// before, the error is the last line. An answer that has an end is cut off if the process
-// ends before it.
+// An error is {"error": "..."}, with a "cause" if that is "damage", "no key" or "closed".
+// The status is 400 for a wrong parameter, 403 for what needs secrets=show, 404 for
+// something that does not exist, 405 for another method and 503 if the handler is busy,
+// or if the informer has not opened what it stored yet or has stopped. If lines have been
+// sent before, the error is the last line, also where Serve ends while a client follows.
+// An answer that has an end is cut off if the process ends before it.
 //
 // # Changes since a resource version
 //

@@ -121,7 +121,11 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := e.answer(a, r)
 	hasEnded := r.Context().Err() != nil
 	switch {
-	case err == nil, hasEnded && a.ends.IsZero(): // such an answer is never whole
+	case hasEnded && a.ends.IsZero(): // such an answer is never whole
+		if err = context.Cause(r.Context()); !errors.Is(err, errEnds) {
+			return // the client has disconnected
+		}
+	case err == nil:
 		return
 	case hasEnded:
 		panic(http.ErrAbortHandler) // the client must see that the answer is incomplete

@@ -133,9 +133,9 @@ func leads(ctx context.Context, s store.Reader, from store.Place) error {
 	return nil
 }
 
-// placeError is an error of the log in words for a client that has a resource version.
+// placeError is an error of the store in words for a client.
 type placeError struct {
-	error // store.ErrTrimmed, store.ErrLineage or store.ErrAhead
+	error // of package store, for errors.Is
 	text  string
 }
 

@@ -20,6 +20,8 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/store"
 )
 
 // maxSocketPath is the longest path of a unix socket on all systems: the kernels' buffers
@@ -72,10 +74,12 @@ func Serve(ctx context.Context, path string, h http.Handler) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := newSocketServer(ctx, h)
+	requests, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	s := newSocketServer(requests, h)
 	var parts sync.WaitGroup
 	parts.Go(func() {
 		<-ctx.Done()
+		end(errEnds)
 		s.shutDown(ctx)
 	})
 	err = s.Serve(l) // removes the socket when it returns
@@ -87,6 +91,10 @@ func Serve(ctx context.Context, path string, h http.Handler) error {
 	}
 	return fmt.Errorf("serve on %s: %w", path, err)
 }
+
+// errEnds is why the requests end when the context of Serve does. A client that follows
+// is told.
+var errEnds error = &placeError{store.ErrClosed, "the process ends"}
 
 // listen creates the socket. It holds a lock on the directory, so that only one process
 // does this at a time.

@@ -54,7 +54,7 @@ type Failure struct {
 // causes are the errors that the client can recognise with errors.Is.
 var causes = map[string]error{
 	"damage": store.ErrCorrupt, "no key": store.ErrNoKey, "trimmed": store.ErrTrimmed, "lineage": store.ErrLineage,
-	"no index": store.ErrNoIndex,
+	"no index": store.ErrNoIndex, "closed": store.ErrClosed,
 }
 
 // NewFailure returns the encoded form of an error.

@@ -346,7 +346,7 @@ func TestWatchEnds(t *testing.T) {
 		w := watchFor(t, "--initial", "--db", p.path)
 		_ = w.next(t, 2)
 		p.stop()
-		w.ends(t, 1, "the process of "+p.path)
+		w.ends(t, 1, "the process of "+p.path+" has ended")
 	})
 	t.Run("no process", func(t *testing.T) {
 		path := podFile(t, smallPod)

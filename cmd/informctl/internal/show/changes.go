@@ -256,6 +256,8 @@ func (o *Changes) follow(process *source.Process, v watched, parameters url.Valu
 			return last, cmdutil.ErrInterrupted
 		case err != nil:
 			return last, cutOff(process)
+		case errors.Is(&line.Failure, store.ErrClosed):
+			return last, hasEnded(process)
 		case line.Text != "":
 			return last, fmt.Errorf("the process of %s ended the watch: %w", process.Path, &line.Failure)
 		}
@@ -336,11 +338,15 @@ func sentObject(b []byte) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
+func hasEnded(process *source.Process) error {
+	return fmt.Errorf("the process of %s has ended", process.Path)
+}
+
 // cutOff returns the reason why the stream of changes ended without an error.
 func cutOff(process *source.Process) error {
 	body, err := process.Ask("/v1/scopes", nil)
 	if err != nil {
-		return fmt.Errorf("the process of %s has ended", process.Path)
+		return hasEnded(process)
 	}
 	_ = body.Close()
 	return fmt.Errorf("the process of %s ended the watch: changes were taken more slowly than they came", process.Path)

@@ -171,7 +171,7 @@ func (p *Process) Failed(err error) error {
 	if p.Ctx.Err() != nil {
 		return cmdutil.ErrInterrupted
 	}
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, store.ErrClosed) {
 		return fmt.Errorf("the process of %s has ended before it had answered", p.Path)
 	}
 	return fmt.Errorf("ask the process of %s: %w", p.Path, err)
