@@ -65,13 +65,15 @@ func (r run) work(ctx context.Context) (opened store.Store) {
 	}
 	leave := r.history().Join(ctx, pipeline, id)
 	var parts sync.WaitGroup // each ends when ctx does
-	parts.Go(func() { pipeline.Run(ctx) })
-	parts.Go(func() { r.hub.RunResyncs(ctx) })
+	parts.Go(func() {
+		r.hub.RunResyncs(ctx)
+		leave() // the pipeline may still be at work
+	})
 	parts.Go(func() { r.state.NoticeLosses(ctx, opened) })
 	parts.Go(func() { r.audit(ctx, opened, pipeline) })
 	parts.Go(func() { r.mutations.Run(ctx.Done()) })
+	pipeline.Run(ctx)
 	<-r.ending
-	leave()
 	parts.Wait()
 	return opened
 }

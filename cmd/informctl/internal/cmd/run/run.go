@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -404,7 +405,10 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 			shown.Go(func() { fs.keepDocuments(ctx, logger) })
 		}
 	}
-	shown.Go(func() { newProgress(out, logger, fs.list()).run(ctx) })
+	shown.Go(func() {
+		newProgress(out, logger, fs.list()).run(ctx)
+		debug.FreeOSMemory() // what the first lists took is not needed again soon
+	})
 	for _, f := range fs.list() {
 		fs.start(ctx, f)
 	}
