@@ -11,10 +11,10 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestErrorKeepsItsCause checks that a reader can tell damage and a missing key from
-// other errors.
+// TestErrorKeepsItsCause checks that a reader can tell damage, a missing key and the end of
+// the process from other errors.
 func TestErrorKeepsItsCause(t *testing.T) {
-	for cause, kept := range map[error]bool{store.ErrCorrupt: true, store.ErrNoKey: true, store.ErrClosed: false} {
+	for cause, kept := range map[error]bool{store.ErrCorrupt: true, store.ErrNoKey: true, store.ErrClosed: true, store.ErrWiped: false} {
 		var sent bytes.Buffer
 		w := wire.NewWriter(&sent)
 		if err := errors.Join(w.Keys([]string{"a"}), w.Error(fmt.Errorf("pods: %w", cause))); err != nil {
