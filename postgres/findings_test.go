@@ -585,7 +585,7 @@ func testStale(sc *scene) {
 			sc.Errorf("%s: an open watch does not end", statement)
 		}
 		w.Stop()
-		sc.exec("UPDATE informctl.lease SET heard = clock_timestamp()")
+		sc.exec("UPDATE informctl.lease SET heard = clock_timestamp() + interval '1 minute'")
 		sc.exec("UPDATE informctl.version SET version = 1")
 	}
 	// A watch from what the database does not have yet waits.

@@ -169,7 +169,8 @@ func (sc *scene) read(w *watcher) (events []watch.Event) {
 	}()
 	var end anchor
 	_ = sc.db.pool.QueryRow(sc.Context(), sc.db.sql("SELECT seq, tx FROM informctl.change ORDER BY seq DESC LIMIT 1")).Scan(&end.seq, &end.tx)
-	for range 5000 {
+	late := time.After(time.Minute)
+	for {
 		select {
 		case e, ok := <-w.out:
 			if !ok {
@@ -183,10 +184,10 @@ func (sc *scene) read(w *watcher) (events []watch.Event) {
 			if isIdle {
 				return events
 			}
+		case <-late:
+			sc.Fatal("the watch does not come to an end")
 		}
 	}
-	sc.Fatal("the watch does not come to an end")
-	return nil
 }
 
 // listed returns the names in a list and its error.

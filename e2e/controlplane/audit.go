@@ -36,11 +36,13 @@ type Request struct {
 }
 
 // IsList reports whether the request is a list, by pages or by a watch, and not the probe
-// of a start that has stored objects.
+// of a start that has stored objects. A streamed list of a few seconds is such a probe.
 func (r Request) IsList() bool {
 	q := r.Query()
-	isProbe := q.Get("limit") == "1" || q.Get("limit") == strconv.Itoa(reflector.WholeLimit)
-	return r.Verb == "list" && !isProbe || q.Get("sendInitialEvents") == "true"
+	if q.Get("sendInitialEvents") == "true" {
+		return q.Get("timeoutSeconds") != "5"
+	}
+	return r.Verb == "list" && q.Get("limit") != "1" && q.Get("limit") != strconv.Itoa(reflector.WholeLimit)
 }
 
 // Query returns the parameters of the URI, such as limit or resourceVersion. Parameters

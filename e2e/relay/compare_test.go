@@ -95,7 +95,14 @@ func (w *world) sameAtOnce(t *testing.T, limit int, requests []request) {
 	g.SetLimit(limit)
 	for _, r := range requests {
 		g.Go(func() error {
-			if diff := w.diff(t, r); diff != "" {
+			diff := w.diff(t, r)
+			for range 2 { // a watch of one may have ended before it had sent everything
+				if diff == "" || !strings.Contains(r.path, "watch=1") {
+					break
+				}
+				diff = w.diff(t, r)
+			}
+			if diff != "" {
 				t.Errorf("%s:\n%s", r, diff)
 			}
 			return nil

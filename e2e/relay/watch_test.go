@@ -234,9 +234,16 @@ func (w *world) testLastBookmark(t *testing.T) {
 	for _, path := range []string{pods, ofCustom} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			a, err := w.relay.ask(t.Context(), request{path: path + "?watch=1&allowWatchBookmarks=true&timeoutSeconds=10&resourceVersion=" + w.settle(t, path)})
-			if err != nil {
-				t.Fatal(err)
+			var a answer
+			for range 3 { // a process that does not run for 2 s misses the bookmark
+				var err error
+				a, err = w.relay.ask(t.Context(), request{path: path + "?watch=1&allowWatchBookmarks=true&timeoutSeconds=10&resourceVersion=" + w.settle(t, path)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(a.body) > 0 {
+					break
+				}
 			}
 			if a.code != http.StatusOK || !bytes.HasPrefix(a.body, []byte(`{"type":"BOOKMARK"`)) {
 				t.Error(a)

@@ -102,7 +102,7 @@ func TestKilled(t *testing.T) {
 	if all := clients[0]; all.again > 0 {
 		t.Errorf("a client of all pods received %d deletions again", all.again)
 	}
-	if deleted := w.deleted; deleted < int(duration.Seconds()) {
+	if deleted := w.deleted; deleted < kills {
 		t.Errorf("%d deletions: the test proves nothing", deleted)
 	}
 	keeper.stop()

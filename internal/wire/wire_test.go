@@ -11,8 +11,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestErrorKeepsItsCause checks that a reader can tell damage, a missing key and the end of
-// the process from other errors.
+// TestErrorKeepsItsCause checks that a reader can tell damage, a missing key and the end
+// of the process from other errors.
 func TestErrorKeepsItsCause(t *testing.T) {
 	for cause, kept := range map[error]bool{store.ErrCorrupt: true, store.ErrNoKey: true, store.ErrClosed: true, store.ErrWiped: false} {
 		var sent bytes.Buffer
