@@ -81,6 +81,23 @@ type Metadata struct {
 	Created                  int64 // in seconds since 1970; 0 if it is not set
 
 	encoded []byte // the message of the ObjectMeta
+	packed  packed // the labels, in the encoding of an unstructured object
+}
+
+// MetadataOf reads the metadata of what a codec's AppendMessage or AppendJSON has
+// appended. ok is false for other codecs and data.
+func MetadataOf(c Codec, data []byte) (m Metadata, ok bool) {
+	switch c := c.(type) {
+	case FromServer:
+		message, ok := c.Message(data)
+		if !ok {
+			return m, false
+		}
+		return ReadMetadata(message)
+	case FromJSON:
+		return readPacked(data)
+	}
+	return m, false
 }
 
 // The field numbers of k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto.
@@ -136,6 +153,12 @@ func ReadMetadata(message []byte) (m Metadata, ok bool) {
 // Labels yields the labels. Their bytes refer to the message.
 func (m Metadata) Labels() iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
+		labels := m.packed
+		for range max(0, labels.length()) {
+			if !yield(labels.string(), labels.string()) {
+				return
+			}
+		}
 		var ok bool
 		for number, entry := range fields(m.encoded, &ok) {
 			if number != labelsField {
