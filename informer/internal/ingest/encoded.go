@@ -25,12 +25,11 @@ type wire struct {
 
 // newTap returns the tap of a store that can take encoded objects, else nil.
 func newTap(o Options) *tap.Tap {
-	c, ok := o.Codec.(codec.FromServer)
 	_, takes := o.Store.(store.EncodedTaker)
-	if !ok || !takes || o.Transform != nil && !o.Strip || o.Scope.Form != store.Typed {
+	if !takes || o.Transform != nil && !o.Strip || o.Scope.Form == store.Metadata {
 		return nil
 	}
-	return tap.New(c, o.Scope.Kind, o.Strip)
+	return tap.New(o.Codec, o.Scope.Kind, o.Strip)
 }
 
 // take returns the object of a list or a watch, encoded if it came so. If the

@@ -96,7 +96,7 @@ func New(o Options) *Pipeline {
 	p := &Pipeline{opts: o, store: o.Store, hub: o.Hub, state: o.State, queue: fifo.New(fifo.Options{}), standIns: newStandIns(o.Scope, o.Example)}
 	p.transform = &transform{fn: o.Transform, example: o.Example, standIns: p.standIns}
 	p.replays = replays{state: o.State, resumedAt: o.Store.Checkpoint().RV}
-	compare := &small{store: o.Store, transform: p.transform, other: p.OtherHistory}
+	compare := &small{store: o.Store, wire: &p.wire, transform: p.transform, other: p.OtherHistory}
 	opts := reflector.Options{
 		ListerWatcher: p.ListerWatcher(), Undecodable: p.standIns.Start, Example: o.Example, Kind: o.Kind,
 		Sink: p, OnError: o.OnError, NoProbe: o.NoProbe,

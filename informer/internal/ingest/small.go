@@ -17,6 +17,7 @@ import (
 // no watch to catch up. Only the reflector's goroutine uses it.
 type small struct {
 	store     store.Store
+	wire      *wire
 	transform *transform
 	other     func() // the store is found to be of another history
 }
@@ -50,12 +51,16 @@ func (w *small) isSmall() bool {
 }
 
 // compare reports whether a whole list is what is stored, for reflector.Options.Compare.
-func (w *small) compare(_ context.Context, list runtime.Object) (same bool, relist string, err error) {
+func (w *small) compare(ctx context.Context, list runtime.Object) (same bool, relist string, err error) {
 	same = true
 	other := false
 	listed := sets.New[string]()
 	complete := w.store.Checkpoint().RV
 	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		obj, err := w.wire.take(ctx, obj)
+		if err != nil {
+			return err
+		}
 		accessor, err := meta.Accessor(obj)
 		if err != nil {
 			return err
@@ -69,7 +74,7 @@ func (w *small) compare(_ context.Context, list runtime.Object) (same bool, reli
 			return err
 		}
 		listed.Insert(key)
-		held, equal, err := w.store.Compare(obj)
+		held, equal, err := w.same(obj)
 		if err != nil || equal {
 			return err
 		}
@@ -94,4 +99,14 @@ func (w *small) compare(_ context.Context, list runtime.Object) (same bool, reli
 		return false, relist, nil
 	}
 	return same && listed.Len() == w.store.Len(), "", nil
+}
+
+// same compares an object with the stored one. One that differs and is encoded is compared
+// decoded, too: the stored one may have been written by the program, with its kind.
+func (w *small) same(obj runtime.Object) (held store.Header, equal bool, err error) {
+	held, equal, err = w.store.Compare(obj)
+	if decoded, decodeErr := w.wire.decode(obj); err == nil && !equal && decodeErr == nil && decoded != obj {
+		return w.store.Compare(decoded)
+	}
+	return held, equal, err
 }

@@ -161,7 +161,9 @@ type list struct {
 	tap    *Tap
 	answer *answer
 	body   io.ReadCloser
-	out    *bytes.Reader // nil before the first Read
+	// slim returns the list that client-go receives.
+	slim func(t *Tap, a *answer, all []byte) ([]byte, bool)
+	out  *bytes.Reader // nil before the first Read
 }
 
 // Close implements io.Closer.
@@ -174,7 +176,7 @@ func (l *list) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		slim, ok := l.slim(all)
+		slim, ok := l.slim(l.tap, l.answer, all)
 		if !ok {
 			l.tap.move(declined, untapped, tapped)
 			slim = all
@@ -184,14 +186,14 @@ func (l *list) Read(p []byte) (int, error) {
 	return l.out.Read(p)
 }
 
-// slim returns the list that client-go receives.
-func (l *list) slim(all []byte) ([]byte, bool) {
-	kind := l.tap.kind + "List"
-	message, ok := l.tap.open(all, kind)
+// protobufList returns the list that client-go receives.
+func protobufList(t *Tap, a *answer, all []byte) ([]byte, bool) {
+	kind := t.kind + "List"
+	message, ok := t.open(all, kind)
 	if !ok {
 		return nil, false
 	}
-	w := marker{tap: l.tap, answer: l.answer}
+	w := marker{tap: t, answer: a}
 	rv := ""
 	slim := make([]byte, 0, len(message)+len(message)/8)
 	for len(message) > 0 {
@@ -210,6 +212,6 @@ func (l *list) slim(all []byte) ([]byte, bool) {
 		}
 		slim = appendField(slim, f.number, f.value)
 	}
-	l.tap.addPoint(l.answer, rv)
-	return l.tap.appendEnvelope(make([]byte, 0, len(slim)+128), kind, slim), true
+	t.addPoint(a, rv)
+	return t.appendEnvelope(make([]byte, 0, len(slim)+128), kind, slim), true
 }

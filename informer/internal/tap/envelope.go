@@ -2,7 +2,6 @@ package tap
 
 import (
 	"bytes"
-	"encoding/binary"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -179,7 +178,7 @@ func (w *marker) mark(message []byte) (item []byte, ok bool) {
 		return nil, false
 	}
 	how := w.tap.choose()
-	if w.data, ok = w.tap.codec.AppendMessage(w.data[:0], message); !ok || len(m.SelfLink) > 0 {
+	if w.data, ok = w.tap.protobuf.AppendMessage(w.data[:0], message); !ok || len(m.SelfLink) > 0 {
 		if how = asSent; !hasOneMetadata(message) {
 			return nil, false
 		}
@@ -205,8 +204,7 @@ func (w *marker) mark(message []byte) (item []byte, ok bool) {
 	w.item = protowire.AppendTag(w.item, metaSelfLink, protowire.BytesType)
 	w.item = protowire.AppendVarint(w.item, uint64(link))
 	w.item = append(w.item, w.tap.mark...)
-	w.item = binary.BigEndian.AppendUint64(w.item, w.answer.number)
-	w.item = binary.BigEndian.AppendUint64(w.item, w.tap.next(w.answer))
+	w.item = appendNumbers(w.item, w.answer.number, w.tap.next(w.answer))
 	w.item = append(append(w.item, how), w.data...)
 	return w.item, true
 }

@@ -10,10 +10,13 @@
 //
 // # Which answers
 //
-// Only lists and watches in protobuf are tapped, and of them only messages that the codec
-// would write for the decoded object: a message with a field that the Go type does not
-// have, for example, reaches client-go whole. The first answer that cannot be tapped,
-// such as one in JSON, ends the tap: client-go then decodes all objects.
+// Of an informer whose objects have a Go type, only lists and watches in protobuf are
+// tapped, and of them only messages that the codec would write for the decoded object: a
+// message with a field that the Go type does not have, for example, reaches client-go
+// whole. Of unstructured objects, lists and watches in JSON are tapped; the bytes of an
+// object, in the codec's encoding, stay in the Tap until it is taken. The first answer
+// that cannot be tapped, such as one in another encoding, ends the tap: client-go then
+// decodes all objects.
 //
 // # ListerWatchers that change or omit objects
 //
@@ -40,11 +43,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"maps"
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,7 +85,9 @@ const (
 
 // Tap is for the requests of one informer.
 type Tap struct {
-	codec            codec.FromServer
+	codec            codec.Codec
+	protobuf         codec.FromServer // the codec, or nil
+	json             codec.FromJSON   // the codec, or nil
 	apiVersion, kind string
 	strip            bool   // managedFields are removed
 	mark             string // how the selfLink of a marked object begins
@@ -103,6 +110,9 @@ type answer struct {
 	closed bool
 	sent   uint64 // objects
 	taken  uint64
+	// encoded contains the objects of an answer in JSON that were sent and not taken yet.
+	// One that was sent as the server has sent it is nil.
+	encoded [][]byte
 }
 
 // point is a place in an answer that has a resource version: the end of a list, or a
@@ -113,16 +123,16 @@ type point struct {
 	rv     string
 }
 
-// The mark is followed by the number of the answer and the number of the object in it, of
-// eight bytes each, and one of these.
+// The mark is followed by the number of the answer and the number of the object in it, in
+// hexadecimal, and one of these.
 const (
-	isSlim  = 'r' // the rest is the object
+	isSlim  = 'r' // the rest is the object, in protobuf
 	isWhole = 's' // the same, and the object is whole
 	asSent  = 'p' // the rest is the selfLink that the object had, as that of a stand-in
 )
 
 // numbers is the size of the two numbers behind the mark.
-const numbers = 16
+const numbers = 32
 
 // firstWhole and wholeEvery say which objects are sent whole: the first ones, and then
 // one of so many.
@@ -132,13 +142,20 @@ const (
 )
 
 // New returns a Tap for objects of a kind. With strip, the objects that it takes encoded
-// lack their managedFields.
-func New(c codec.FromServer, kind schema.GroupVersionKind, strip bool) *Tap {
+// lack their managedFields. It returns nil if the codec is neither a [codec.FromServer]
+// nor a [codec.FromJSON].
+func New(c codec.Codec, kind schema.GroupVersionKind, strip bool) *Tap {
 	apiVersion, k := kind.ToAPIVersionAndKind()
-	return &Tap{
+	t := &Tap{
 		codec: c, apiVersion: apiVersion, kind: k, strip: strip, mark: newMark(),
 		answers: map[uint64]*answer{},
 	}
+	t.protobuf, _ = c.(codec.FromServer)
+	t.json, _ = c.(codec.FromJSON)
+	if t.protobuf == nil && t.json == nil {
+		return nil
+	}
+	return t
 }
 
 // newMark returns a text that no selfLink begins with.
@@ -169,22 +186,37 @@ func (t *Tap) Open(resp *http.Response) {
 		return
 	}
 	media, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil || media != runtime.ContentTypeProtobuf || params["as"] != "" || resp.Header.Get("Content-Encoding") != "" {
+	want := runtime.ContentTypeProtobuf
+	if t.json != nil {
+		want = runtime.ContentTypeJSON
+	}
+	if err != nil || media != want || params["as"] != "" || resp.Header.Get("Content-Encoding") != "" {
 		t.move(declined, untapped, tapped)
 		return
 	}
 	t.move(tapped, untapped)
-	isStream := params["stream"] == "watch"
-	page := ""
+	isStream, page := params["stream"] == "watch", ""
 	if resp.Request != nil {
-		page = resp.Request.URL.Query().Get("continue")
+		query := resp.Request.URL.Query()
+		page = query.Get("continue")
+		// JSON needs no parameter that says so.
+		isWatch, _ := strconv.ParseBool(query.Get("watch"))
+		isStream = isStream || t.json != nil && isWatch
 	}
 	a := t.begin(isStream, page)
-	if isStream {
+	switch {
+	case isStream && t.json != nil:
+		resp.Body = &jsonStream{jsonMarker: jsonMarker{tap: t, answer: a}, body: resp.Body}
+		return
+	case isStream:
 		resp.Body = newStream(t, a, resp.Body)
 		return
 	}
-	resp.Body = &list{tap: t, answer: a, body: resp.Body}
+	l := &list{tap: t, answer: a, body: resp.Body, slim: protobufList}
+	if t.json != nil {
+		l.slim = jsonList
+	}
+	resp.Body = l
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
 }
@@ -273,16 +305,47 @@ func (t *Tap) Reached(rv string) error {
 	return nil
 }
 
-// isNext reports whether an object is the next one of its answer.
-func (t *Tap) isNext(number, object uint64) bool {
+// nextKept is next for an answer in JSON. It keeps the encoding of the object until the
+// object is taken.
+func (t *Tap) nextKept(a *answer, data []byte) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a := t.answers[number]
+	a.sent++
+	a.encoded = append(a.encoded, data)
+	return a.sent
+}
+
+// isNext reports whether an object is the next one of its answer. It returns what was
+// kept of the object.
+func (t *Tap) isNext(mark string) (kept []byte, is bool) {
+	var n [numbers / 2]byte
+	if _, err := hex.Decode(n[:], []byte(mark)); err != nil {
+		return nil, false
+	}
+	answer, object := binary.BigEndian.Uint64(n[:]), binary.BigEndian.Uint64(n[8:])
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.answers[answer]
 	if a == nil || object != a.taken+1 {
-		return false
+		return nil, false
 	}
 	a.taken++
-	return true
+	if len(a.encoded) > 0 {
+		kept, a.encoded[0] = a.encoded[0], nil
+		a.encoded = a.encoded[1:]
+	}
+	if len(a.encoded) == 0 {
+		a.encoded = nil
+	}
+	return kept, true
+}
+
+// appendNumbers appends the numbers of an answer and of an object in it.
+func appendNumbers(b []byte, answer, object uint64) []byte {
+	var n [numbers / 2]byte
+	binary.BigEndian.PutUint64(n[:], answer)
+	binary.BigEndian.PutUint64(n[8:], object)
+	return hex.AppendEncode(b, n[:])
 }
 
 // choose returns how the next object is sent, if it can be slim.
@@ -310,15 +373,19 @@ func (t *Tap) Take(obj runtime.Object) (runtime.Object, error) {
 	case !marked || len(content) <= numbers:
 		return nil, t.refuse()
 	}
-	head := []byte(content[:numbers])
-	if content = content[numbers:]; !t.isNext(binary.BigEndian.Uint64(head), binary.BigEndian.Uint64(head[8:])) {
+	kept, isNext := t.isNext(content[:numbers])
+	if content = content[numbers:]; !isNext {
 		return nil, t.refuse()
 	}
-	if content[0] == asSent {
+	how, data := content[0], []byte(content[1:])
+	if how == asSent {
 		accessor.SetSelfLink(content[1:])
 		return obj, nil
 	}
-	taken := t.take(accessor, obj, content)
+	if t.json != nil {
+		data = kept
+	}
+	taken := t.take(accessor, obj, how, data)
 	if taken == nil || t.state.Load() == changed {
 		return nil, t.refuse()
 	}
@@ -331,20 +398,18 @@ func (t *Tap) refuse() error {
 }
 
 // take returns nil if the object is not as it was sent.
-func (t *Tap) take(accessor metav1.Object, obj runtime.Object, content string) runtime.Object {
-	data := []byte(content[1:])
+func (t *Tap) take(accessor metav1.Object, obj runtime.Object, how byte, data []byte) runtime.Object {
 	out := &store.EncodedObject{Data: data, Cell: store.NewCell(nil)}
-	message, ok := t.codec.Message(data)
+	m, ok := codec.MetadataOf(t.codec, data)
 	if !ok {
 		return nil
 	}
-	m, ok := codec.ReadMetadata(message)
-	if !ok {
-		return nil
-	}
-	switch content[0] {
+	switch how {
 	case isWhole:
 		accessor.SetSelfLink("")
+		if t.strip && t.json != nil {
+			accessor.SetManagedFields(nil) // as data was written
+		}
 		if is, err := t.codec.Encode(obj); err != nil || !bytes.Equal(is, data) {
 			return nil
 		}
@@ -359,7 +424,8 @@ func (t *Tap) take(accessor metav1.Object, obj runtime.Object, content string) r
 	default:
 		return nil
 	}
-	if t.strip {
+	if t.strip && t.protobuf != nil {
+		message, _ := t.protobuf.Message(data)
 		head := data[:len(data)-len(message)]
 		if out.Data, ok = codec.AppendWithoutManagedFields(append(make([]byte, 0, len(data)), head...), message); !ok {
 			return nil

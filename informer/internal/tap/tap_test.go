@@ -20,8 +20,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
@@ -46,22 +48,29 @@ type world struct {
 	lw     cache.ListerWatcherWithContext
 	tap    *tap.Tap
 	ctx    context.Context
-	codec  codec.FromServer
+	codec  codec.Codec
 }
 
-// newWorld returns a world of some objects. between changes the server's answers before
-// they are tapped; it may be nil.
-func newWorld(t *testing.T, contentType string, between func(*http.Response)) *world {
+// jsonUnstructured is the form of a world whose client has unstructured objects, in JSON.
+const jsonUnstructured = "unstructured"
+
+// forms are those whose answers are tapped.
+var forms = []string{runtime.ContentTypeProtobuf, jsonUnstructured}
+
+// newWorld returns a world of some objects. Its form is jsonUnstructured, or the content
+// type of objects with a Go type. between changes the server's answers before they are
+// tapped; it may be nil.
+func newWorld(t *testing.T, form string, between func(*http.Response)) *world {
 	t.Helper()
 	w := &world{T: t, server: fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})}
 	for i := range 10 {
 		w.put(fmt.Sprint("o", i))
 	}
-	c, err := codec.For(&corev1.ConfigMap{})
-	if err != nil {
-		t.Fatal(err)
+	contentType, example := form, runtime.Object(&corev1.ConfigMap{})
+	if form == jsonUnstructured {
+		contentType, example = runtime.ContentTypeJSON, &unstructured.Unstructured{}
 	}
-	w.codec = c.(codec.FromServer)
+	w.codec = must(codec.For(example))
 	w.tap = tap.New(w.codec, corev1.SchemeGroupVersion.WithKind("ConfigMap"), false)
 	cfg := w.server.Config(contentType)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -76,11 +85,17 @@ func newWorld(t *testing.T, contentType string, between func(*http.Response)) *w
 			return resp, err
 		})
 	})
-	lw, err := fakeapi.ListerWatcher(cfg, corev1.SchemeGroupVersion.WithResource("configmaps"))
-	if err != nil {
-		t.Fatal(err)
+	resource := corev1.SchemeGroupVersion.WithResource("configmaps")
+	w.lw = cache.ToListerWatcherWithContext(must(fakeapi.ListerWatcher(cfg, resource)))
+	if form == jsonUnstructured {
+		client := must(dynamic.NewForConfig(cfg)).Resource(resource)
+		w.lw = &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				return client.List(ctx, opts)
+			},
+			WatchFuncWithContext: client.Watch,
+		}
 	}
-	w.lw = cache.ToListerWatcherWithContext(lw)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	w.ctx = w.tap.With(ctx)
@@ -121,13 +136,13 @@ func (w *world) take(obj runtime.Object) (cm *corev1.ConfigMap, encoded bool, er
 	}
 	o, ok := taken.(*store.EncodedObject)
 	if !ok {
-		return taken.(*corev1.ConfigMap), false, nil
+		return w.typed(taken), false, nil
 	}
 	obj, err = w.codec.Decode(o.Data)
 	if err != nil {
 		w.Fatal(err)
 	}
-	cm = obj.(*corev1.ConfigMap)
+	cm = w.typed(obj)
 	if whole, ok := o.Cell.Object(); ok && !cmp.Equal(whole, obj) {
 		w.Errorf("differs from what was sent whole: %s", cmp.Diff(obj, whole))
 	}
@@ -135,6 +150,24 @@ func (w *world) take(obj runtime.Object) (cm *corev1.ConfigMap, encoded bool, er
 		w.Errorf("metadata %v of %v", o.ObjectMeta, cm.ObjectMeta)
 	}
 	return cm, true, nil
+}
+
+// typed returns a ConfigMap as the Go type has it.
+func (w *world) typed(obj runtime.Object) *corev1.ConfigMap {
+	w.Helper()
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj.(*corev1.ConfigMap)
+	}
+	if gvk := u.GroupVersionKind(); gvk.Kind != "ConfigMap" || gvk.Version != "v1" {
+		w.Errorf("kind %s", gvk)
+	}
+	cm := &corev1.ConfigMap{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cm); err != nil {
+		w.Fatal(err)
+	}
+	cm.TypeMeta = metav1.TypeMeta{}
+	return cm
 }
 
 // check checks that the objects are those of the server.
@@ -189,15 +222,17 @@ func (w *world) stream() (objects []*corev1.ConfigMap, encoded int, err error) {
 }
 
 func TestTapped(t *testing.T) {
-	w := newWorld(t, runtime.ContentTypeProtobuf, func(resp *http.Response) { resp.Body = oneByOne(resp.Body) })
-	for range 2 {
-		objects, encoded, err := w.list()
-		if w.check("list", objects); err != nil || encoded != len(objects) {
-			t.Errorf("list: %d of %d encoded, %v", encoded, len(objects), err)
-		}
-		objects, encoded, err = w.stream()
-		if w.check("stream", objects); err != nil || encoded != len(objects) {
-			t.Errorf("stream: %d of %d encoded, %v", encoded, len(objects), err)
+	for _, form := range forms {
+		w := newWorld(t, form, func(resp *http.Response) { resp.Body = oneByOne(resp.Body) })
+		for range 2 {
+			objects, encoded, err := w.list()
+			if w.check("list", objects); err != nil || encoded != len(objects) {
+				t.Errorf("%s, list: %d of %d encoded, %v", form, encoded, len(objects), err)
+			}
+			objects, encoded, err = w.stream()
+			if w.check("stream", objects); err != nil || encoded != len(objects) {
+				t.Errorf("%s, stream: %d of %d encoded, %v", form, encoded, len(objects), err)
+			}
 		}
 	}
 }
@@ -340,25 +375,41 @@ func editItems(t *testing.T, b []byte, f func(i int, item []byte) []byte) []byte
 // TestBrokenStreams checks watches that end anywhere, and those with an event that is not
 // tapped: what is heard of them is the same without a tap.
 func TestBrokenStreams(t *testing.T) {
-	body := encodedStream(t)
-	for end := range len(body) + 1 {
-		hear := func(opened bool) (string, int) {
-			w := newWorld(t, runtime.ContentTypeProtobuf, func(resp *http.Response) {
-				_ = resp.Body.Close()
-				resp.Body = io.NopCloser(bytes.NewReader(body[:end]))
-			})
-			if !opened {
-				w.ctx = w.Context()
-			}
-			objects, _, err := w.stream()
-			return fmt.Sprint(err), len(objects)
+	hear := func(form string, body []byte, opened bool) (string, int, int) {
+		w := newWorld(t, form, func(resp *http.Response) {
+			_ = resp.Body.Close()
+			resp.Body = io.NopCloser(bytes.NewReader(body))
+		})
+		if !opened {
+			w.ctx = w.Context()
 		}
-		wantErr, want := hear(false)
-		if gotErr, got := hear(true); got != want || gotErr != wantErr {
-			t.Errorf("cut after %d of %d bytes: %d objects, %s; without a tap %d, %s", end, len(body), got, gotErr, want, wantErr)
+		objects, encoded, err := w.stream()
+		return fmt.Sprint(err), len(objects), encoded
+	}
+	for form, body := range map[string][]byte{
+		runtime.ContentTypeProtobuf: encodedStream(t), jsonUnstructured: jsonStream,
+		// Events without newlines between them are one line.
+		jsonUnstructured + " ": bytes.ReplaceAll(jsonStream, []byte("\n"), []byte(" ")),
+	} {
+		for end := range len(body) + 1 {
+			wantErr, want, _ := hear(strings.TrimSpace(form), body[:end], false)
+			if gotErr, got, _ := hear(strings.TrimSpace(form), body[:end], true); got != want || gotErr != wantErr {
+				t.Errorf("%s, cut after %d of %d bytes: %d objects, %s; without a tap %d, %s", form, end, len(body), got, gotErr, want, wantErr)
+			}
 		}
 	}
+	if _, n, encoded := hear(jsonUnstructured, bytes.TrimSpace(jsonStream[:bytes.IndexByte(jsonStream, '\n')]), true); n != 1 || encoded != 1 {
+		t.Errorf("an event without a newline: %d objects, %d encoded", n, encoded)
+	}
 }
+
+// jsonStream is the body of a streamed list of three objects. The type of one stands
+// behind it.
+var jsonStream = []byte(`{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}}
+{"object":{"apiVersion":"v1","data":{"x":"}\n{"},"kind":"ConfigMap","metadata":{"name":"b","resourceVersion":"2"}},"type":"ADDED"}
+{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c","resourceVersion":"3"}}}
+{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"3","annotations":{"k8s.io/initial-events-end":"true"}}}}
+`)
 
 // encodedStream returns the body of a streamed list of three objects.
 func encodedStream(t *testing.T) []byte {
@@ -398,15 +449,17 @@ func encodedStream(t *testing.T) []byte {
 // TestLargeEvents checks an event that is too large to be marked: it and those after it
 // are decoded.
 func TestLargeEvents(t *testing.T) {
-	w := newWorld(t, runtime.ContentTypeProtobuf, nil)
-	if _, err := w.server.Create(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "o5-large"}, Data: map[string]string{"a": strings.Repeat("x", 9<<20)},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	objects, encoded, err := w.stream()
-	if w.check("stream", objects); err != nil || encoded != 6 {
-		t.Errorf("%d of %d encoded, %v", encoded, len(objects), err)
+	for _, form := range forms {
+		w := newWorld(t, form, nil)
+		if _, err := w.server.Create(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "o5-large"}, Data: map[string]string{"a": strings.Repeat("x", 9<<20)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		objects, encoded, err := w.stream()
+		if w.check("stream", objects); err != nil || encoded != 6 {
+			t.Errorf("%s: %d of %d encoded, %v", form, encoded, len(objects), err)
+		}
 	}
 }
 
@@ -426,29 +479,40 @@ func TestChanged(t *testing.T) {
 			}
 		},
 	} {
-		w := newWorld(t, runtime.ContentTypeProtobuf, nil)
-		l, err := w.lw.ListWithContext(w.ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
+		for _, form := range forms {
+			checkChanged(t, form, what, change)
 		}
-		items := l.(*corev1.ConfigMapList).Items
-		for i := range items {
-			change(i, &items[i])
-			if _, _, err = w.take(&items[i]); err != nil {
-				break
-			}
+	}
+}
+
+func checkChanged(t *testing.T, form, what string, change func(i int, cm *corev1.ConfigMap)) {
+	t.Helper()
+	w := newWorld(t, form, nil)
+	items := must(meta.ExtractList(must(w.lw.ListWithContext(w.ctx, metav1.ListOptions{}))))
+	var err error
+	for i, obj := range items {
+		cm := w.typed(obj)
+		change(i, cm)
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			cm.SetGroupVersionKind(u.GroupVersionKind())
+			u.Object = must(runtime.DefaultUnstructuredConverter.ToUnstructured(cm))
+		} else {
+			items[i] = cm
 		}
-		if !errors.Is(err, tap.ErrChanged) {
-			t.Errorf("%s: error %v", what, err)
+		if _, _, err = w.take(obj); err != nil {
+			break
 		}
-		// What was sent before is not trusted, what is sent now is not tapped.
-		if _, _, err := w.take(&items[9]); what != "another selfLink" && !errors.Is(err, tap.ErrChanged) {
-			t.Errorf("%s: then %v", what, err)
-		}
-		objects, encoded, err := w.list()
-		if w.check(what, objects); err != nil || encoded != 0 {
-			t.Errorf("%s: %d encoded, %v", what, encoded, err)
-		}
+	}
+	if !errors.Is(err, tap.ErrChanged) {
+		t.Errorf("%s, %s: error %v", form, what, err)
+	}
+	// What was sent before is not trusted, what is sent now is not tapped.
+	if _, _, err := w.take(items[9]); what != "another selfLink" && !errors.Is(err, tap.ErrChanged) {
+		t.Errorf("%s, %s: then %v", form, what, err)
+	}
+	objects, encoded, err := w.list()
+	if w.check(what, objects); err != nil || encoded != 0 {
+		t.Errorf("%s, %s: %d encoded, %v", form, what, encoded, err)
 	}
 }
 
@@ -467,8 +531,13 @@ func TestOmitted(t *testing.T) {
 		"two change":    {[]int{0, 1, 2, 3, 4, 5, 7, 6, 8, 9}, tap.ErrChanged},
 		"the first one": {all[1:], tap.ErrChanged},
 	} {
-		for _, way := range []string{"list", "pages", "stream"} {
-			w := newWorld(t, runtime.ContentTypeProtobuf, nil)
+		for _, way := range []string{"list", "pages", "stream", "list of unstructured", "pages of unstructured", "stream of unstructured"} {
+			form := runtime.ContentTypeProtobuf
+			way, isUnstructured := strings.CutSuffix(way, " of unstructured")
+			if isUnstructured {
+				form = jsonUnstructured
+			}
+			w := newWorld(t, form, nil)
 			w.tap.Begin()
 			objects, rv := w.sent(way)
 			var err error
@@ -481,7 +550,7 @@ func TestOmitted(t *testing.T) {
 				err = w.tap.Reached(rv)
 			}
 			if !errors.Is(err, row.as) || row.as == nil && err != nil {
-				t.Errorf("%s, %s: %v", way, what, err)
+				t.Errorf("%s, %s, %s: %v", form, way, what, err)
 			}
 		}
 	}
@@ -490,21 +559,23 @@ func TestOmitted(t *testing.T) {
 // TestOmittedBefore checks that what a session has not taken of an earlier one does not
 // count.
 func TestOmittedBefore(t *testing.T) {
-	w := newWorld(t, runtime.ContentTypeProtobuf, nil)
-	for _, way := range []string{"pages", "stream", "list", "stream", "stream"} {
-		w.sent(way) // and not taken
-		if way != "stream" {
-			w.tap.Begin()
+	for _, form := range forms {
+		w := newWorld(t, form, nil)
+		for _, way := range []string{"pages", "stream", "list", "stream", "stream"} {
+			w.sent(way) // and not taken
+			if way != "stream" {
+				w.tap.Begin()
+			}
 		}
-	}
-	objects, rv := w.sent("stream")
-	for _, obj := range objects {
-		if _, err := w.tap.Take(obj); err != nil {
-			t.Fatal(err)
+		objects, rv := w.sent("stream")
+		for _, obj := range objects {
+			if _, err := w.tap.Take(obj); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if err := w.tap.Reached(rv); err != nil {
-		t.Error(err)
+		if err := w.tap.Reached(rv); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -523,7 +594,7 @@ func (w *world) sent(way string) (objects []runtime.Object, rv string) {
 		}()
 		for e := range events.ResultChan() {
 			if e.Type == watch.Bookmark {
-				return objects, e.Object.(*corev1.ConfigMap).ResourceVersion
+				return objects, must(meta.Accessor(e.Object)).GetResourceVersion()
 			}
 			objects = append(objects, e.Object)
 		}
@@ -539,9 +610,9 @@ func (w *world) sent(way string) (objects []runtime.Object, rv string) {
 			w.Fatal(err)
 		}
 		objects = append(objects, must(meta.ExtractList(l))...)
-		list := l.(*corev1.ConfigMapList)
-		if opts.Continue = list.Continue; opts.Continue == "" {
-			return objects, list.ResourceVersion
+		list := must(meta.ListAccessor(l))
+		if opts.Continue = list.GetContinue(); opts.Continue == "" {
+			return objects, list.GetResourceVersion()
 		}
 	}
 }
@@ -556,59 +627,63 @@ func must[T any](v T, err error) T {
 // TestPagerBeginsAgain checks that client-go's pager, which lists again when its token
 // has expired, omits nothing.
 func TestPagerBeginsAgain(t *testing.T) {
-	w := newWorld(t, runtime.ContentTypeProtobuf, nil)
-	w.tap.Begin()
-	p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		if opts.Continue != "" {
-			return nil, apierrors.NewResourceExpired("expired")
-		}
-		return w.lw.ListWithContext(ctx, opts)
-	})
-	p.PageSize = 3
-	l, _, err := p.List(w.ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, obj := range must(meta.ExtractList(l)) {
-		n++
-		if _, err := w.tap.Take(obj); err != nil {
+	for _, form := range forms {
+		w := newWorld(t, form, nil)
+		w.tap.Begin()
+		p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			if opts.Continue != "" {
+				return nil, apierrors.NewResourceExpired("expired")
+			}
+			return w.lw.ListWithContext(ctx, opts)
+		})
+		p.PageSize = 3
+		l, _, err := p.List(w.ctx, metav1.ListOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	m, _ := meta.ListAccessor(l)
-	if err := w.tap.Reached(m.GetResourceVersion()); err != nil {
-		t.Errorf("all %d objects were taken: %v", n, err)
+		n := 0
+		for _, obj := range must(meta.ExtractList(l)) {
+			n++
+			if _, err := w.tap.Take(obj); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, _ := meta.ListAccessor(l)
+		if err := w.tap.Reached(m.GetResourceVersion()); err != nil {
+			t.Errorf("all %d objects were taken: %v", n, err)
+		}
 	}
 }
 
 // TestMergedWatches checks that a watch which is behind another one omits nothing.
 func TestMergedWatches(t *testing.T) {
-	w := newWorld(t, runtime.ContentTypeProtobuf, nil)
-	a := must(w.lw.WatchWithContext(w.ctx, initialEvents))
-	b := must(w.lw.WatchWithContext(w.ctx, initialEvents))
-	defer func() {
-		for _, s := range []watch.Interface{a, b} {
-			s.Stop()
-			for range s.ResultChan() {
+	for _, form := range forms {
+		w := newWorld(t, form, nil)
+		a := must(w.lw.WatchWithContext(w.ctx, initialEvents))
+		b := must(w.lw.WatchWithContext(w.ctx, initialEvents))
+		defer func() {
+			for _, s := range []watch.Interface{a, b} {
+				s.Stop()
+				for range s.ResultChan() {
+				}
+			}
+		}()
+		for e := range b.ResultChan() { // and waits in the ListerWatcher
+			if e.Type == watch.Bookmark {
+				break
 			}
 		}
-	}()
-	for e := range b.ResultChan() { // and waits in the ListerWatcher
-		if e.Type == watch.Bookmark {
-			break
-		}
-	}
-	for e := range a.ResultChan() {
-		if e.Type == watch.Bookmark {
-			m, _ := meta.Accessor(e.Object)
-			if err := w.tap.Reached(m.GetResourceVersion()); err != nil {
-				t.Error(err)
+		for e := range a.ResultChan() {
+			if e.Type == watch.Bookmark {
+				m, _ := meta.Accessor(e.Object)
+				if err := w.tap.Reached(m.GetResourceVersion()); err != nil {
+					t.Error(err)
+				}
+				break
 			}
-			break
-		}
-		if _, err := w.tap.Take(e.Object); err != nil {
-			t.Fatal(err)
+			if _, err := w.tap.Take(e.Object); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -618,32 +693,34 @@ func TestMergedWatches(t *testing.T) {
 func TestListBesideStream(t *testing.T) {
 	for _, used := range []string{"stream", "list"} {
 		for _, first := range []string{"stream", "list"} {
-			w := newWorld(t, runtime.ContentTypeProtobuf, nil)
-			w.tap.Begin()
-			events := must(w.lw.WatchWithContext(w.ctx, initialEvents))
-			objects, rv := map[string][]runtime.Object{}, ""
-			if first == "list" {
-				objects["list"], rv = w.sent("list")
-			}
-			for e := range events.ResultChan() {
-				if e.Type == watch.Bookmark {
-					break
+			for _, form := range forms {
+				w := newWorld(t, form, nil)
+				w.tap.Begin()
+				events := must(w.lw.WatchWithContext(w.ctx, initialEvents))
+				objects, rv := map[string][]runtime.Object{}, ""
+				if first == "list" {
+					objects["list"], rv = w.sent("list")
 				}
-				objects["stream"] = append(objects["stream"], e.Object)
-			}
-			if first == "stream" {
-				objects["list"], rv = w.sent("list")
-			}
-			for _, obj := range objects[used] {
-				if _, err := w.tap.Take(obj); err != nil {
-					t.Fatal(err)
+				for e := range events.ResultChan() {
+					if e.Type == watch.Bookmark {
+						break
+					}
+					objects["stream"] = append(objects["stream"], e.Object)
 				}
-			}
-			if err := w.tap.Reached(rv); err != nil {
-				t.Errorf("the %s is used, the %s was first: %v", used, first, err)
-			}
-			events.Stop()
-			for range events.ResultChan() {
+				if first == "stream" {
+					objects["list"], rv = w.sent("list")
+				}
+				for _, obj := range objects[used] {
+					if _, err := w.tap.Take(obj); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := w.tap.Reached(rv); err != nil {
+					t.Errorf("the %s is used, the %s was first: %v", used, first, err)
+				}
+				events.Stop()
+				for range events.ResultChan() {
+				}
 			}
 		}
 	}

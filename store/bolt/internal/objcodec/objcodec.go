@@ -101,10 +101,14 @@ func (c *Codec) Payload(obj runtime.Object) ([]byte, error) {
 	return c.Codec.Encode(obj)
 }
 
-// Hash returns the hash of the content of an object, nil without a codec.
+// Hash returns the hash of the content of an object, which may be encoded; nil without a
+// codec.
 func (c *Codec) Hash(key string, obj runtime.Object) ([]byte, error) {
 	if c.Codec == nil {
 		return nil, nil
+	}
+	if o, ok := obj.(*store.EncodedObject); ok {
+		return c.Seal.PayloadHash(key, o.Data), nil
 	}
 	payload, err := c.Payload(obj)
 	if err != nil {

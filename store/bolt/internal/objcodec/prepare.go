@@ -115,18 +115,14 @@ func (c *Codec) newEntry(in *indexes.Set, key string, payload []byte) *overlay.E
 // message returns the payload of an entry, and the metadata in it, if the entry is
 // encoded in the scope's codec, without compression, and can be stored as it is.
 func (c *Codec) message(e store.Entry) (payload []byte, m codec.Metadata, ok bool) {
-	from, ok := c.Codec.(codec.FromServer)
-	if !ok || e.Object != nil {
+	if c.Codec == nil || e.Object != nil {
 		return nil, m, false
 	}
 	id, compressed, payload, err := record.ParseRaw(e.Raw)
-	if err != nil || id != from.ID() || compressed != dictionary.None {
+	if err != nil || id != c.Codec.ID() || compressed != dictionary.None {
 		return nil, m, false
 	}
-	message, ok := from.Message(payload)
-	if ok {
-		m, ok = codec.ReadMetadata(message)
-	}
+	m, ok = codec.MetadataOf(c.Codec, payload)
 	return payload, m, ok
 }
 
