@@ -124,7 +124,7 @@ func isFailure(err error) bool {
 // presentByList implements present with a list.
 func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
 	opts := metav1.ListOptions{Limit: limit}
-	list, err = endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
+	list, err = endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(r.whose(ctx, limit), opts) }, nil)
 	if err == nil {
 		err = isList(list)
 	}
@@ -136,6 +136,15 @@ func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, 
 		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
 	}
 	return accessor.GetResourceVersion(), list, nil
+}
+
+// whose returns the context of a probe's request. The sink receives the objects of one for
+// more than one object.
+func (r *Reflector) whose(ctx context.Context, limit int64) context.Context {
+	if limit > 1 {
+		return r.opts.Request(ctx)
+	}
+	return ctx
 }
 
 // presentByStream implements present with a streamed list. If limit is 1, the list
@@ -152,7 +161,7 @@ func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string
 	if limit == 1 {
 		opts.LabelSelector = nothing
 	}
-	request, end := context.WithCancelCause(ctx)
+	request, end := context.WithCancelCause(r.whose(ctx, limit))
 	s.end = end
 	late := time.AfterFunc(streamPatience, func() { end(context.DeadlineExceeded) })
 	defer late.Stop()
@@ -232,9 +241,8 @@ func (r *Reflector) probe(ctx context.Context) error {
 	}
 	now, list, err := r.present(ctx, limit)
 	defer func() {
-		// If something differs, what happened since is asked for. After another watch the
-		// sink takes no objects that come without Options.Request.
-		if r.opened || !r.caughtUp || r.held != now {
+		// If something differs, what happened since is asked for.
+		if !r.caughtUp || r.held != now {
 			r.stopStream()
 		}
 	}()

@@ -78,7 +78,8 @@ type Options struct {
 	// is then not detected, so Run lists instead of resuming from the checkpoint of an
 	// earlier process.
 	NoProbe bool
-	// Request returns the context of a list or watch of ListerWatcher; may be nil.
+	// Request returns the context of a request to ListerWatcher whose objects the Sink, or
+	// Compare, receives; may be nil.
 	Request func(context.Context) context.Context
 	// IsSmall makes the first probe ask for WholeLimit objects instead of one, if it
 	// returns true. If these are the whole collection, Compare reports whether the Sink
@@ -128,7 +129,6 @@ type Reflector struct {
 	now        string // the RV that ends catching up; "" if none is to be reached
 	gap        gap    // what is known of the way to now
 	caughtUp   bool
-	opened     bool     // a watch or a streamed list was opened
 	stream     *session // the watch that continues a streamed list or probe
 	noStreams  bool     // a streamed list of this server had no end: lists are in pages
 	backoff    wait.Backoff

@@ -74,7 +74,6 @@ func (s *session) brought() bool { return s.events+s.bookmarks > 0 }
 // in time, the error is errUnanswered.
 func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOptions) (*session, error) {
 	s := &session{asked: time.Now(), timeout: time.Duration(seconds) * time.Second}
-	r.opened = true
 	opts.AllowWatchBookmarks, opts.TimeoutSeconds = true, &seconds
 	ctx, s.end = context.WithCancelCause(ctx)
 	patience := s.timeout + stallGrace
