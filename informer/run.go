@@ -65,11 +65,14 @@ func (r run) work(ctx context.Context) (opened store.Store) {
 	}
 	leave := r.history().Join(ctx, pipeline, id)
 	var parts sync.WaitGroup // each ends when ctx does
+	var lost <-chan struct{}
+	if s, ok := opened.(store.Loser); ok {
+		lost = s.Lost()
+	}
 	parts.Go(func() {
-		r.hub.RunResyncs(ctx)
+		r.hub.RunResyncs(ctx, lost, func() { r.state.NoticeLoss(ctx, opened) })
 		leave() // the pipeline may still be at work
 	})
-	parts.Go(func() { r.state.NoticeLosses(ctx, opened) })
 	parts.Go(func() { r.audit(ctx, opened, pipeline) })
 	parts.Go(func() { r.mutations.Run(ctx.Done()) })
 	pipeline.Run(ctx)

@@ -185,7 +185,7 @@ func (w *world) start(ctx context.Context, whole bool) {
 	w.whole = whole
 	w.hub.Begin()
 	_, _ = w.hub.Open(&w.shelf, whole) // the next list retries
-	go w.hub.RunResyncs(ctx)
+	go w.hub.RunResyncs(ctx, nil, nil)
 }
 
 func (w *world) end() {

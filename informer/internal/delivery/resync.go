@@ -24,8 +24,10 @@ type resync struct {
 	after string // the last key that the running resync has appended
 }
 
-// RunResyncs starts the resyncs that are due, until the context ends.
-func (h *Hub) RunResyncs(ctx context.Context) {
+// RunResyncs starts the resyncs that are due, and calls notice for each value of lost, until
+// the context ends. lost is nil, or says that the store has lost its content: a goroutine
+// of its own would wait for that in each of hundreds of informers.
+func (h *Hub) RunResyncs(ctx context.Context, lost <-chan struct{}, notice func()) {
 	for {
 		h.mu.Lock()
 		wait := h.resyncs.startLocked(h.handlers, time.Now())
@@ -41,6 +43,8 @@ func (h *Hub) RunResyncs(ctx context.Context) {
 			return
 		case <-t.C:
 		case <-h.resyncs.wake:
+		case <-lost:
+			notice()
 		}
 		t.Stop()
 	}

@@ -96,7 +96,7 @@ func TestUntold(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.hub.MarkSynced()
-		go w.hub.RunResyncs(ctx)
+		go w.hub.RunResyncs(ctx, nil, nil)
 		w.whole = true
 		plain.want(t, "at first", "add o-0000")
 		durable.want(t, "at first", "add o-0000")
@@ -140,7 +140,7 @@ func TestNoResyncAtElection(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.hub.MarkSynced()
-		go w.hub.RunResyncs(ctx)
+		go w.hub.RunResyncs(ctx, nil, nil)
 		<-time.After(10*time.Minute - time.Second)
 		_ = w.hub.Do(func(turn delivery.Turn) error {
 			turn.Resync() // as NotifyUnchanged does after a list

@@ -72,24 +72,12 @@ func (s *State) loseLocked(ctx context.Context, cause error) {
 	}
 }
 
-// NoticeLosses requests a list when the store reports that it has lost its content;
-// otherwise only the next change or read would detect the loss. It blocks until the
-// context ends.
-func (s *State) NoticeLosses(ctx context.Context, of store.Store) {
-	held, ok := of.(store.Loser)
-	if !ok {
-		return
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-held.Lost():
-		}
-		// No error if a list has been loaded meanwhile.
-		if _, err := of.Select(store.Query{Limit: 1}); err != nil && ctx.Err() == nil {
-			s.Lose(ctx, err)
-		}
+// NoticeLoss requests a list when a store has reported that it has lost its content;
+// otherwise only the next change or read would detect the loss.
+func (s *State) NoticeLoss(ctx context.Context, of store.Store) {
+	// No error if a list has been loaded meanwhile.
+	if _, err := of.Select(store.Query{Limit: 1}); err != nil && ctx.Err() == nil {
+		s.Lose(ctx, err)
 	}
 }
 

@@ -105,8 +105,11 @@ func (w *small) compare(ctx context.Context, list runtime.Object) (same bool, re
 // decoded, too: the stored one may have been written by the program, with its kind.
 func (w *small) same(obj runtime.Object) (held store.Header, equal bool, err error) {
 	held, equal, err = w.store.Compare(obj)
-	if decoded, decodeErr := w.wire.decode(obj); err == nil && !equal && decodeErr == nil && decoded != obj {
-		return w.store.Compare(decoded)
+	if _, isEncoded := obj.(*store.EncodedObject); err != nil || equal || !isEncoded {
+		return held, equal, err
 	}
-	return held, equal, err
+	if obj, err = w.wire.decode(obj); err != nil {
+		return held, false, err
+	}
+	return w.store.Compare(obj)
 }
