@@ -13,12 +13,15 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/internal/guarantees"
 )
 
@@ -72,6 +75,125 @@ func TestTakesEncoded(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// unstructuredMaps returns what lists and watches a server's ConfigMaps with client-go's
+// dynamic client.
+func unstructuredMaps(t *testing.T, server *fakeapi.Server) cache.ListerWatcher {
+	t.Helper()
+	cfg := server.Config(runtime.ContentTypeJSON)
+	informer.TakeEncoded(cfg)
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps := client.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return maps.List(ctx, opts)
+		},
+		WatchFuncWithContext: maps.Watch,
+	}
+}
+
+// TestTakesUnstructured checks that unstructured objects are stored as the server's JSON
+// has them, that handlers and readers receive what they receive from client-go, and that
+// the list of a warm start is compared without decoding it.
+func TestTakesUnstructured(t *testing.T) {
+	for _, strip := range []bool{false, true} {
+		inBubble(t, func(w *world) {
+			opts := informer.Options{Indexers: cache.Indexers{"v": func(obj any) ([]string, error) {
+				v, _, err := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "data", "v")
+				return []string{v}, err
+			}}}
+			example := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+			told := guarantees.New(nil)
+			begin := func() *run {
+				w.lw, told = unstructuredMaps(t, w.server), guarantees.New(nil)
+				return w.runOf(example, opts, handle(w, told), func(inf *informer.Informer) {
+					if !strip {
+						return
+					}
+					if err := inf.SetTransform(informer.StripManagedFields); err != nil {
+						t.Fatal(err)
+					}
+				}).sync()
+			}
+			put := func(name, value string) {
+				cm := &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{
+						Namespace: "default", Name: name, Labels: map[string]string{"v": value},
+						ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "test", FieldsV1: metav1.NewFieldsV1("{}")}},
+					},
+					Data: map[string]string{"v": value},
+				}
+				create := w.server.Create
+				if value != "1" {
+					create = w.server.Update
+				}
+				if _, err := create(cm); err != nil {
+					t.Fatal(err)
+				}
+			}
+			check := func(r *run) {
+				t.Helper()
+				synctest.Wait()
+				list, err := unstructuredMaps(t, w.server).(*cache.ListWatch).ListWithContext(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var want []runtime.Object
+				for _, u := range list.(*unstructured.UnstructuredList).Items {
+					if strip {
+						u.SetManagedFields(nil)
+					}
+					want = append(want, &u)
+					got, exists, err := r.inf.GetStore().GetByKey("default/" + u.GetName())
+					if err != nil || !exists {
+						t.Fatalf("%s: exists %t, %v", u.GetName(), exists, err)
+					}
+					if diff := cmp.Diff(&u, got); diff != "" {
+						t.Errorf("not as client-go has it (-client-go +got):\n%s", diff)
+					}
+				}
+				server, err := guarantees.States(want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				told.AtRest(server)
+				for _, violation := range told.Violations() {
+					t.Error(violation)
+				}
+				if n := len(r.inf.GetStore().List()); n != len(want) {
+					t.Errorf("%d objects, want %d", n, len(want))
+				}
+				if n := r.encodes(); n > 0 {
+					t.Errorf("encoded %d objects", n)
+				}
+			}
+			for i := range 20 {
+				put(fmt.Sprint("o", i), "1")
+			}
+			r := begin()
+			put("o1", "2")
+			put("new", "1")
+			put("gone", "1")
+			w.drop("gone")
+			check(r)
+			if found, err := r.inf.GetIndexer().ByIndex("v", "2"); err != nil || len(found) != 1 {
+				t.Errorf("found %d objects, %v", len(found), err)
+			}
+			r.end()
+			r = begin() // the probe's list is what is stored
+			check(r)
+			r.end()
+			put("o3", "2")
+			r = begin()
+			put("o4", "2")
+			check(r)
+			r.end()
+		})
 	}
 }
 

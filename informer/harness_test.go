@@ -158,6 +158,12 @@ func (r *run) heard() []string {
 
 func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) *run {
 	w.Helper()
+	return w.runOf(&corev1.ConfigMap{}, opts, prepare...)
+}
+
+// runOf is like run, with an example of another type.
+func (w *world) runOf(example runtime.Object, opts informer.Options, prepare ...func(*informer.Informer)) *run {
+	w.Helper()
 	r := &run{w: w, done: make(chan struct{})}
 	if opts.Backend == nil {
 		r.db = w.open()
@@ -167,7 +173,7 @@ func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) 
 	if w.lw != nil {
 		lw = w.lw
 	}
-	inf, err := informer.New(lw, &corev1.ConfigMap{}, opts)
+	inf, err := informer.New(lw, example, opts)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -101,11 +101,12 @@ func (w *small) compare(ctx context.Context, list runtime.Object) (same bool, re
 	return same && listed.Len() == w.store.Len(), "", nil
 }
 
-// same compares an object with the stored one. One that differs and is encoded is compared
-// decoded, too: the stored one may have been written by the program, with its kind.
+// same compares an object with the stored one. If only their encodings differ, it compares
+// the decoded object: the stored one may have been written by the program, with its kind.
 func (w *small) same(obj runtime.Object) (held store.Header, equal bool, err error) {
 	held, equal, err = w.store.Compare(obj)
-	if _, isEncoded := obj.(*store.EncodedObject); err != nil || equal || !isEncoded {
+	o, isEncoded := obj.(*store.EncodedObject)
+	if err != nil || equal || !isEncoded || held.RV != o.ResourceVersion {
 		return held, equal, err
 	}
 	if obj, err = w.wire.decode(obj); err != nil {
