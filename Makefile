@@ -121,3 +121,5 @@ torture: ## Cut power, kill, fill disks, fail calls, damage files, play 10,000 r
 	go test -run '^$$' -fuzz FuzzIndexKey -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record
 	go test -run '^$$' -fuzz FuzzBlock -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record
 	go test -run '^$$' -fuzz FuzzPreflight -fuzztime 40s -fuzzminimizetime 1x ./store/bolt
+	go test -run '^$$' -fuzz FuzzSkip -fuzztime 20s -fuzzminimizetime 1x ./internal/jsonscan
+	go test -run '^$$' -fuzz FuzzJSON -fuzztime 20s -fuzzminimizetime 1x ./codec

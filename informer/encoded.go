@@ -12,8 +12,8 @@ import (
 // TakeEncoded wraps cfg's transport, so that informers store objects as the server
 // encodes them, and decode them when a handler, a reader or an index function needs them.
 // It concerns informers without a transform but [StripManagedFields], whose store is in a
-// file and whose ListerWatcher uses clients that are made from cfg afterwards and speak
-// protobuf; others are as before. If the ListerWatcher changes objects or omits some,
+// file, and whose ListerWatcher uses clients that are made from cfg afterwards and speak
+// protobuf, or have unstructured objects; others are as before. If the ListerWatcher changes objects or omits some,
 // that is noticed, and everything is listed again and decoded.
 //
 // It also keeps an object that its Go type does not take from ending the watches of such
