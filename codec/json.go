@@ -19,7 +19,7 @@ type FromJSON interface {
 
 	// AppendJSON appends to b what Encode returns for the object that client-go decodes
 	// from the text at the beginning of text. ok is false if the text is not exactly such
-	// an object of the kind, with metadata that ReadMetadata reads; b is then returned
+	// an object of the kind, with metadata that MetadataOf reads; b is then returned
 	// unchanged. AppendJSON keeps no reference to text.
 	AppendJSON(b, text []byte, o JSONObject) (_ []byte, at JSONOffsets, ok bool)
 }

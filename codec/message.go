@@ -73,8 +73,8 @@ func (c protobufCodec) isCanonical(data []byte) (is bool) {
 	return err == nil && n == len(again) && bytes.Equal(data, again)
 }
 
-// Metadata is what can be read of the message of an object without decoding it. Its
-// fields refer to the message.
+// Metadata is what can be read of an encoded object without decoding it. Its fields refer
+// to the encoding.
 type Metadata struct {
 	Name, Namespace, UID, RV []byte
 	SelfLink                 []byte

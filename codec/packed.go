@@ -69,7 +69,7 @@ func (p *packed) fail() { *p = nil }
 
 // take reads n bytes.
 func (p *packed) take(n int) []byte {
-	if n > len(*p) {
+	if n < 0 || n > len(*p) {
 		p.fail()
 		return nil
 	}
@@ -111,6 +111,10 @@ func (p *packed) length() int {
 		return 0
 	}
 	_, values := p.head()
+	if values < 0 || values > len(*p) {
+		p.fail()
+		return 0
+	}
 	return values / 2
 }
 

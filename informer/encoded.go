@@ -13,7 +13,9 @@ import (
 // encodes them, and decode them when a handler, a reader or an index function needs them.
 // It concerns informers without a transform but [StripManagedFields], whose store is in a
 // file, and whose ListerWatcher uses clients that are made from cfg afterwards and speak
-// protobuf, or have unstructured objects; others are as before. If the ListerWatcher changes objects or omits some,
+// protobuf, or have unstructured objects; others are as before.
+//
+// If the ListerWatcher changes objects or omits some,
 // that is noticed, and everything is listed again and decoded.
 //
 // It also keeps an object that its Go type does not take from ending the watches of such
@@ -39,7 +41,7 @@ func (t encodedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(r.WithContext(context.WithValue(r.Context(), isTaken{}, true)))
 	if err == nil {
 		tap.StandInsFrom(r.Context()).Open(resp)
-		tap.From(r.Context()).Open(resp)
+		tap.From(r.Context()).Open(r, resp)
 	}
 	return resp, err
 }

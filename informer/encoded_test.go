@@ -17,11 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
-	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/internal/guarantees"
 )
 
@@ -78,11 +79,10 @@ func TestTakesEncoded(t *testing.T) {
 	}
 }
 
-// unstructuredMaps returns what lists and watches a server's ConfigMaps with client-go's
-// dynamic client.
-func unstructuredMaps(t *testing.T, server *fakeapi.Server) cache.ListerWatcher {
+// unstructuredMaps returns what lists and watches ConfigMaps with client-go's dynamic
+// client.
+func unstructuredMaps(t *testing.T, cfg *rest.Config) cache.ListerWatcher {
 	t.Helper()
-	cfg := server.Config(runtime.ContentTypeJSON)
 	informer.TakeEncoded(cfg)
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -97,6 +97,61 @@ func unstructuredMaps(t *testing.T, server *fakeapi.Server) cache.ListerWatcher 
 	}
 }
 
+// unstructuredMap is an example of what they are.
+func unstructuredMap() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+}
+
+// TestTakesAfterStreamedProbe checks that a watch brings encoded objects after a probe
+// whose streamed list was not compared, or was compared and differs.
+func TestTakesAfterStreamedProbe(t *testing.T) {
+	for _, isUnstructured := range []bool{false, true} {
+		for _, while := range []string{"nothing", "a revision", "a change"} {
+			inBubble(t, func(w *world) {
+				begin := func() *run {
+					cfg, example := w.server.Config(runtime.ContentTypeProtobuf), runtime.Object(&corev1.ConfigMap{})
+					if isUnstructured {
+						cfg, example = w.server.Config(runtime.ContentTypeJSON), unstructuredMap()
+					}
+					// Its lists would wait for hours.
+					cfg.QPS, cfg.RateLimiter = 0, flowcontrol.NewTokenBucketRateLimiter(1e-4, 1)
+					cfg.RateLimiter.Accept()
+					if isUnstructured {
+						w.lw = unstructuredMaps(t, cfg)
+					} else {
+						w.lw = overConfig(t, cfg)
+					}
+					return w.runOf(example, informer.Options{}).sync()
+				}
+				w.put("a", "1")
+				w.put("b", "1")
+				begin().end()
+				switch while {
+				case "a revision":
+					w.server.Advance()
+				case "a change":
+					w.put("b", "2")
+				}
+				before := len(w.server.Requests())
+				r := begin()
+				w.put("a", "2")
+				waitFor(time.Second)
+				w.put("c", "1")
+				waitFor(time.Minute)
+				for _, request := range w.server.Requests()[before:] {
+					if request.Verb == "list" {
+						t.Errorf("unstructured %t, after %s: a list", isUnstructured, while)
+					}
+				}
+				if n, keys := r.encodes(), len(r.inf.GetStore().ListKeys()); n > 0 || keys != 3 {
+					t.Errorf("unstructured %t, after %s: encoded %d objects, %d keys", isUnstructured, while, n, keys)
+				}
+				r.end()
+			})
+		}
+	}
+}
+
 // TestTakesUnstructured checks that unstructured objects are stored as the server's JSON
 // has them, that handlers and readers receive what they receive from client-go, and that
 // the list of a warm start is compared without decoding it.
@@ -107,11 +162,10 @@ func TestTakesUnstructured(t *testing.T) {
 				v, _, err := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "data", "v")
 				return []string{v}, err
 			}}}
-			example := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
 			told := guarantees.New(nil)
 			begin := func() *run {
-				w.lw, told = unstructuredMaps(t, w.server), guarantees.New(nil)
-				return w.runOf(example, opts, handle(w, told), func(inf *informer.Informer) {
+				w.lw, told = unstructuredMaps(t, w.server.Config(runtime.ContentTypeJSON)), guarantees.New(nil)
+				return w.runOf(unstructuredMap(), opts, handle(w, told), func(inf *informer.Informer) {
 					if !strip {
 						return
 					}
@@ -139,7 +193,8 @@ func TestTakesUnstructured(t *testing.T) {
 			check := func(r *run) {
 				t.Helper()
 				synctest.Wait()
-				list, err := unstructuredMaps(t, w.server).(*cache.ListWatch).ListWithContext(t.Context(), metav1.ListOptions{})
+				lw := cache.ToListerWatcherWithContext(unstructuredMaps(t, w.server.Config(runtime.ContentTypeJSON)))
+				list, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

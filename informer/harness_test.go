@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -51,7 +52,12 @@ func (w *world) overWire(contentType string, between func(runtime.Object)) {
 // overHTTP returns what lists and watches a server's ConfigMaps through a client.
 func overHTTP(t *testing.T, server *fakeapi.Server, contentType string) cache.ListerWatcher {
 	t.Helper()
-	cfg := server.Config(contentType)
+	return overConfig(t, server.Config(contentType))
+}
+
+// overConfig returns what lists and watches ConfigMaps through a client.
+func overConfig(t *testing.T, cfg *rest.Config) cache.ListerWatcher {
+	t.Helper()
 	informer.TakeEncoded(cfg)
 	lw, err := fakeapi.ListerWatcher(cfg, corev1.SchemeGroupVersion.WithResource("configmaps"))
 	if err != nil {

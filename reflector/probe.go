@@ -240,9 +240,10 @@ func (r *Reflector) probe(ctx context.Context) error {
 		limit = WholeLimit
 	}
 	now, list, err := r.present(ctx, limit)
+	isSame := false // the list is what is stored, and the sink has taken its objects
 	defer func() {
 		// If something differs, what happened since is asked for.
-		if !r.caughtUp || r.held != now {
+		if !isSame || !r.caughtUp {
 			r.stopStream()
 		}
 	}()
@@ -277,7 +278,7 @@ func (r *Reflector) probe(ctx context.Context) error {
 		return nil
 	}
 	if compare && r.held != now {
-		if err := r.whole(ctx, list, now); err != nil || r.next == toList {
+		if isSame, err = r.whole(ctx, list, now); err != nil || r.next == toList {
 			return err
 		}
 	}

@@ -51,13 +51,15 @@ func (w *small) isSmall() bool {
 }
 
 // compare reports whether a whole list is what is stored, for reflector.Options.Compare.
-func (w *small) compare(ctx context.Context, list runtime.Object) (same bool, relist string, err error) {
+func (w *small) compare(_ context.Context, list runtime.Object) (same bool, relist string, err error) {
 	same = true
 	other := false
 	listed := sets.New[string]()
 	complete := w.store.Checkpoint().RV
 	err = meta.EachListItem(list, func(obj runtime.Object) error {
-		obj, err := w.wire.take(ctx, obj)
+		// Nothing of this process was stored: no list is due if the ListerWatcher changes
+		// objects.
+		obj, err := w.wire.tap.Take(obj)
 		if err != nil {
 			return err
 		}
@@ -102,7 +104,7 @@ func (w *small) compare(ctx context.Context, list runtime.Object) (same bool, re
 }
 
 // same compares an object with the stored one. If only their encodings differ, it compares
-// the decoded object: the stored one may have been written by the program, with its kind.
+// the decoded object: one with a Go type may have been stored with its kind.
 func (w *small) same(obj runtime.Object) (held store.Header, equal bool, err error) {
 	held, equal, err = w.store.Compare(obj)
 	o, isEncoded := obj.(*store.EncodedObject)

@@ -179,6 +179,7 @@ func (l *list) Read(p []byte) (int, error) {
 		slim, ok := l.slim(l.tap, l.answer, all)
 		if !ok {
 			l.tap.move(declined, untapped, tapped)
+			l.tap.drop(l.answer)
 			slim = all
 		}
 		l.out = bytes.NewReader(slim)

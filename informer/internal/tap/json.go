@@ -26,19 +26,19 @@ func (w *jsonMarker) mark(b, text []byte, inList bool) (_ []byte, size int, ok b
 	w.data, at, ok = t.json.AppendJSON(w.data[:0], text, codec.JSONObject{
 		APIVersion: t.apiVersion, Kind: t.kind, InList: inList, WithoutManagedFields: t.strip,
 	})
-	if !ok {
-		return b, 0, false
-	}
-	m, ok := codec.MetadataOf(t.json, w.data)
-	if !ok || len(m.Name) == 0 {
-		return b, 0, false
-	}
-	how, kept := byte(asSent), []byte(nil)
-	if len(m.SelfLink) == 0 {
-		how, kept = t.choose(), bytes.Clone(w.data)
+	m, isRead := codec.MetadataOf(t.json, w.data)
+	how, kept, selfLink := t.choose(), []byte(nil), m.SelfLink
+	switch {
+	case ok && isRead && len(m.Name) > 0 && selfLink == nil:
+		kept = bytes.Clone(w.data)
+	default:
+		how = asSent
+		if selfLink, at, ok = jsonSelfLink(text); !ok {
+			return b, 0, false
+		}
 	}
 	link := appendNumbers([]byte(t.mark), w.answer.number, t.nextKept(w.answer, kept))
-	link = append(append(link, how), m.SelfLink...)
+	link = append(append(link, how), selfLink...)
 	if how == isSlim {
 		return t.appendSlim(b, m, link), at.End, true
 	}
@@ -46,6 +46,35 @@ func (w *jsonMarker) mark(b, text []byte, inList bool) (_ []byte, size int, ok b
 	b = append(b, text[:at.Metadata]...)
 	b = appendMember(b, "selfLink", link)
 	return append(b, text[at.Metadata:at.End]...), at.End, true
+}
+
+// jsonSelfLink returns the selfLink of the object at the beginning of text, nil if it has
+// none. ok is false for another one than a server sets, and for another text.
+func jsonSelfLink(text []byte) (selfLink []byte, at codec.JSONOffsets, ok bool) {
+	s, isNamed := jsonscan.New(text), false
+	for s.Open('{'); s.More('}'); {
+		if key := s.Key(); string(key) != "metadata" {
+			s.Skip()
+			continue
+		}
+		if at.Metadata > 0 {
+			s.Fail()
+		}
+		for s.Open('{'); s.More('}'); {
+			switch key := s.Key(); {
+			case string(key) != "selfLink":
+				isNamed = isNamed || string(key) == "name"
+				s.Skip()
+			case selfLink != nil:
+				s.Fail()
+			default:
+				selfLink = s.String()
+			}
+		}
+		at.Metadata = s.Offset() - 1
+	}
+	at.End = s.Offset()
+	return selfLink, at, s.OK() && isNamed && (selfLink == nil || len(selfLink) > 0)
 }
 
 // appendSlim appends a slim object.
@@ -112,10 +141,12 @@ func jsonList(t *Tap, a *answer, all []byte) (slim []byte, ok bool) {
 			s.Skip()
 		}
 	}
-	if s.Next() != 0 || !s.OK() || apiVersion != t.apiVersion || kind != t.kind+"List" || begin == 0 {
+	if s.Next() != 0 || !s.OK() || apiVersion != t.apiVersion || kind != t.kind+"List" {
 		return nil, false
 	}
-	t.addPoint(a, rv)
+	if t.addPoint(a, rv); begin == 0 { // an empty list may have no items
+		return all, true
+	}
 	return append(slim, all[end:]...), true
 }
 
@@ -138,7 +169,7 @@ type jsonStream struct {
 	body    io.ReadCloser
 	in      []byte    // what was read of the body and is not in out
 	memory  []byte    // of in
-	scanned int       // how much of in has no end of an event
+	scanned int       // how much of in was looked at
 	err     error     // of the body
 	out     []byte    // the part of an event that was not read yet
 	slim    []byte    // the memory of an event that is slim
@@ -171,13 +202,15 @@ const idleBuffer = 512
 
 // next sets out to the next event, or rest, or reads more.
 func (s *jsonStream) next() {
-	// An API server ends each event with a newline. The event of another server must not
-	// wait for the next one.
-	mayEnd := s.err != nil || bytes.IndexByte(s.in[s.scanned:], '\n') >= 0 || bytes.HasSuffix(s.in, []byte{'}'})
+	// An API server ends each event with a newline, and has none in it. What ends with a
+	// brace may be the event of another server.
+	isLine := bytes.IndexByte(s.in[s.scanned:], '\n') >= 0
+	mayEnd := isLine || s.err != nil || bytes.HasSuffix(s.in, []byte{'}'})
 	s.scanned = len(s.in)
 	size, ok := 0, len(s.in) <= maxFrame && s.tap.state.Load() == tapped
 	if mayEnd && ok {
 		size, ok = s.tapEvent()
+		ok = ok && (size > 0 || !isLine || len(bytes.TrimSpace(s.in)) == 0)
 	}
 	switch {
 	case !ok:

@@ -4,8 +4,8 @@
 // the same bytes. A request whose context carries a [Tap] avoids both: a
 // [http.RoundTripper] calls [Tap.Open] with the answer, and client-go then receives slim
 // objects, which have a name, a namespace, a UID, a resource version and, as their
-// selfLink, all bytes of the object. [Tap.Take] turns a slim object into a
-// [store.EncodedObject]. No API server since Kubernetes 1.20 sets selfLink.
+// selfLink, all bytes of the object, or which of those that the Tap keeps it is. [Tap.Take]
+// turns a slim object into a [store.EncodedObject]. No API server since Kubernetes 1.20 sets selfLink.
 // Authorization, retries, rate limits and the ListerWatcher of the user stay as they are.
 //
 // # Which answers
@@ -13,10 +13,11 @@
 // Of an informer whose objects have a Go type, only lists and watches in protobuf are
 // tapped, and of them only messages that the codec would write for the decoded object: a
 // message with a field that the Go type does not have, for example, reaches client-go
-// whole. Of unstructured objects, lists and watches in JSON are tapped; the bytes of an
-// object, in the codec's encoding, stay in the Tap until it is taken. The first answer
-// that cannot be tapped, such as one in another encoding, ends the tap: client-go then
-// decodes all objects.
+// whole. Of unstructured objects, lists and watches in JSON are tapped, and an object that
+// is unusual, for example in the types of its metadata, comes whole, too. The Tap keeps the
+// others, in the codec's encoding, until they are taken. The first answer that cannot be
+// tapped, such as one in another encoding, ends the tap: client-go then decodes all
+// objects.
 //
 // # ListerWatchers that change or omit objects
 //
@@ -56,6 +57,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,8 +112,8 @@ type answer struct {
 	closed bool
 	sent   uint64 // objects
 	taken  uint64
-	// encoded contains the objects of an answer in JSON that were sent and not taken yet.
-	// One that was sent as the server has sent it is nil.
+	// encoded contains the objects of an answer in JSON that were sent and not taken yet,
+	// nil for those that are asSent.
 	encoded [][]byte
 }
 
@@ -126,9 +128,9 @@ type point struct {
 // The mark is followed by the number of the answer and the number of the object in it, in
 // hexadecimal, and one of these.
 const (
-	isSlim  = 'r' // the rest is the object, in protobuf
-	isWhole = 's' // the same, and the object is whole
-	asSent  = 'p' // the rest is the selfLink that the object had, as that of a stand-in
+	isSlim  = 'r' // the rest is the object in protobuf; the Tap keeps one in JSON
+	isWhole = 's' // the same, and client-go receives the whole object, too
+	asSent  = 'p' // there is no encoding; the rest is the selfLink, as that of a stand-in
 )
 
 // numbers is the size of the two numbers behind the mark.
@@ -180,30 +182,27 @@ func From(ctx context.Context) *Tap {
 	return t
 }
 
-// Open taps an answer: it replaces its body. It does nothing if t is nil.
-func (t *Tap) Open(resp *http.Response) {
-	if t == nil || resp.StatusCode != http.StatusOK || t.state.Load() > tapped {
+// Open taps the answer to a request: it replaces its body. It does nothing if t is nil.
+func (t *Tap) Open(r *http.Request, resp *http.Response) {
+	if t == nil || resp.StatusCode != http.StatusOK || t.state.Load() == changed {
 		return
 	}
 	media, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	query := r.URL.Query()
+	isWatch, _ := strconv.ParseBool(query.Get("watch"))
+	isStream := isWatch || params["stream"] == "watch" || strings.Contains(r.URL.Path, "/watch/") // the old way to ask
+	a := t.begin(isStream, query.Get("continue"))
 	want := runtime.ContentTypeProtobuf
 	if t.json != nil {
 		want = runtime.ContentTypeJSON
 	}
-	if err != nil || media != want || params["as"] != "" || resp.Header.Get("Content-Encoding") != "" {
+	if t.state.Load() == declined || err != nil || media != want || params["as"] != "" ||
+		resp.Header.Get("Content-Encoding") != "" {
 		t.move(declined, untapped, tapped)
+		t.drop(a)
 		return
 	}
 	t.move(tapped, untapped)
-	isStream, page := params["stream"] == "watch", ""
-	if resp.Request != nil {
-		query := resp.Request.URL.Query()
-		page = query.Get("continue")
-		// JSON needs no parameter that says so.
-		isWatch, _ := strconv.ParseBool(query.Get("watch"))
-		isStream = isStream || t.json != nil && isWatch
-	}
-	a := t.begin(isStream, page)
 	switch {
 	case isStream && t.json != nil:
 		resp.Body = &jsonStream{jsonMarker: jsonMarker{tap: t, answer: a}, body: resp.Body}
@@ -238,6 +237,13 @@ func (t *Tap) begin(isStream bool, page string) *answer {
 	a := &answer{number: t.last, stream: isStream, page: page}
 	t.answers[a.number] = a
 	return a
+}
+
+// drop forgets an answer of which nothing was marked.
+func (t *Tap) drop(a *answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.answers, a.number)
 }
 
 // next returns the number of the next object of an answer.
@@ -418,7 +424,7 @@ func (t *Tap) take(accessor metav1.Object, obj runtime.Object, how byte, data []
 		}
 		out.Cell = store.NewCell(obj)
 	case isSlim:
-		if !isUnchanged(accessor, m) {
+		if !isUnchanged(accessor, m) || !t.isSlimUnstructured(obj, m) {
 			return nil
 		}
 	default:
@@ -434,6 +440,23 @@ func (t *Tap) take(accessor metav1.Object, obj runtime.Object, how byte, data []
 	out.Name, out.Namespace = accessor.GetName(), accessor.GetNamespace()
 	out.UID, out.ResourceVersion = accessor.GetUID(), accessor.GetResourceVersion()
 	return out
+}
+
+// isSlimUnstructured reports whether an object, if it is unstructured, has no members but
+// those that appendSlim writes and its selfLink.
+func (t *Tap) isSlimUnstructured(obj runtime.Object, m codec.Metadata) bool {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return true
+	}
+	members := 1
+	for _, value := range [][]byte{m.Name, m.Namespace, m.UID, m.RV} {
+		if len(value) > 0 {
+			members++
+		}
+	}
+	metadata, ok := u.Object["metadata"].(map[string]any)
+	return ok && len(u.Object) == 3 && len(metadata) == members && u.GetAPIVersion() == t.apiVersion && u.GetKind() == t.kind
 }
 
 // isUnchanged reports whether the metadata of a slim object is as it was sent.

@@ -80,7 +80,7 @@ func newWorld(t *testing.T, form string, between func(*http.Response)) *world {
 				if between != nil {
 					between(resp)
 				}
-				tap.From(r.Context()).Open(resp)
+				tap.From(r.Context()).Open(r, resp)
 			}
 			return resp, err
 		})
@@ -338,6 +338,73 @@ func TestSelfLinks(t *testing.T) {
 			cm.SetSelfLink("")
 		}
 		w.check(where, objects)
+	}
+}
+
+// TestUnusualJSON checks unstructured objects that are not encoded from their JSON: they
+// come as they were sent, and the tap goes on, or ends without a loss.
+func TestUnusualJSON(t *testing.T) {
+	for what, row := range map[string]struct {
+		metadata string // more of the metadata of one object of three
+		items    string // if it is not ""
+		link     string // what that object has as its selfLink
+		encoded  int
+	}{
+		"nothing":             {encoded: 3},
+		"a selfLink":          {metadata: `,"selfLink":"/api/v1"`, link: "/api/v1", encoded: 2},
+		"a label of null":     {metadata: `,"labels":{"a":null}`, encoded: 2},
+		"a member twice":      {metadata: `,"uid":"1","uid":"2"`, encoded: 2},
+		"an empty selfLink":   {metadata: `,"selfLink":""`},
+		"two selfLinks":       {metadata: `,"selfLink":"a","selfLink":"b"`, link: "b"},
+		"a selfLink of null":  {metadata: `,"selfLink":null`},
+		"no UTF-8":            {metadata: ",\"uid\":\"\xff\""},
+		"no items":            {items: `null`},
+		"an empty list":       {items: `[ ]`},
+		"metadata with space": {metadata: ` , "generation" : 1 `, encoded: 3},
+	} {
+		items := row.items
+		if items == "" {
+			items = `[{"metadata":{"name":"a"}},{"metadata":{"name":"b"` + row.metadata + `}, "data":{"}":"{"}} , {"metadata":{"name":"c"}}]`
+		}
+		w := newWorld(t, jsonUnstructured, replaceBody(func([]byte) []byte {
+			return []byte(`{"items":` + items + `,"apiVersion":"v1","kind":"ConfigMapList","metadata":{"resourceVersion":"7"}}`)
+		}))
+		w.tap.Begin()
+		objects, rv := w.sent("list")
+		encoded, names := 0, ""
+		for _, obj := range objects {
+			taken, err := w.tap.Take(obj)
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if _, ok := taken.(*store.EncodedObject); ok {
+				encoded++
+			}
+			m := must(meta.Accessor(taken))
+			if names += m.GetName(); m.GetName() == "b" && m.GetSelfLink() != row.link {
+				t.Errorf("%s: selfLink %q", what, m.GetSelfLink())
+			}
+		}
+		if err := w.tap.Reached(rv); err != nil || encoded != row.encoded || rv != "7" || names != "abc" && row.items == "" {
+			t.Errorf("%s: %d encoded of %q at %s, %v", what, encoded, names, rv, err)
+		}
+	}
+}
+
+// TestChangedSlim checks that a member which a ListerWatcher adds to a slim object is
+// noticed.
+func TestChangedSlim(t *testing.T) {
+	for _, path := range [][]string{{"spec"}, {"metadata", "other"}, {"kind"}, {"apiVersion"}} {
+		w := newWorld(t, jsonUnstructured, nil)
+		objects, _ := w.sent("list")
+		for i, obj := range objects[:9] {
+			if u := obj.(*unstructured.Unstructured); i == 8 {
+				_ = unstructured.SetNestedField(u.Object, "x", path...)
+			}
+			if _, err := w.tap.Take(obj); errors.Is(err, tap.ErrChanged) != (i == 8) {
+				t.Errorf("%s of object %d: %v", path, i, err)
+			}
+		}
 	}
 }
 
