@@ -24,7 +24,7 @@ func jsonCodec(t testing.TB) codec.FromJSON {
 	return mustFor(t, &unstructured.Unstructured{}).(codec.FromJSON)
 }
 
-var widget = codec.JSONObject{APIVersion: "example.com/v1", Kind: "Widget"}
+var widget = codec.JSONObject{APIVersion: "example.com/v1", Kind: "Widget"} // in a list of them
 
 // judgeJSON compares what is encoded from a text with what is encoded from the object that
 // client-go decodes from it, and reports whether the text was taken.
@@ -40,7 +40,7 @@ func judgeJSON(t *testing.T, text []byte, o codec.JSONObject) bool {
 	}
 	text = text[:at.End]
 	u := &unstructured.Unstructured{}
-	if o.InList {
+	if o.Kind != "" {
 		list := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"items":[%s]}`, o.APIVersion, o.Kind+"List", text)
 		obj, err := runtime.Decode(unstructured.UnstructuredJSONScheme, []byte(list))
 		if err != nil {
@@ -75,8 +75,8 @@ func judgeJSON(t *testing.T, text []byte, o codec.JSONObject) bool {
 	if at := u.GetCreationTimestamp(); !at.IsZero() {
 		created = at.Unix()
 	}
-	is := fmt.Sprint(string(m.Name), string(m.Namespace), string(m.UID), string(m.RV), string(m.SelfLink), m.Created, labels)
-	must := fmt.Sprint(u.GetName(), u.GetNamespace(), u.GetUID(), u.GetResourceVersion(), u.GetSelfLink(), created, u.GetLabels())
+	is := fmt.Sprint(string(m.Name), string(m.Namespace), string(m.UID), string(m.RV), string(m.SelfLink), m.Created, labels, string(m.APIVersion), string(m.Kind))
+	must := fmt.Sprint(u.GetName(), u.GetNamespace(), u.GetUID(), u.GetResourceVersion(), u.GetSelfLink(), created, u.GetLabels(), u.GetAPIVersion(), u.GetKind())
 	if !ok || is != must {
 		t.Fatalf("%q: metadata %s, want %s (%t)", text, is, must, ok)
 	}
@@ -116,14 +116,15 @@ func TestAppendJSON(t *testing.T) {
 		{`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"creationTimestamp":"soon"}}`, false},
 		{`{"apiVersion":"example.com/v1","kind":"Widget","metadata":[]}`, false},
 		{`{"apiVersion":"example.com/v1","kind":"Widget"}`, false},
-		{`{"apiVersion":"example.com/v2","kind":"Widget","metadata":{}}`, false},
+		{`{"apiVersion":"example.com/v2","kind":"Gadget","metadata":{}}`, true},
+		{`{"apiVersion":"","kind":"Widget","metadata":{}}`, false},
+		{`{"apiVersion":1,"kind":"Widget","metadata":{}}`, false},
 		{`{"kind":"Widget","metadata":{}}`, false},
 		{`[]`, false},
 		{``, false},
 	} {
 		for _, strip := range []bool{false, true} {
-			o := widget
-			o.WithoutManagedFields = strip
+			o := codec.JSONObject{WithoutManagedFields: strip}
 			if taken := judgeJSON(t, []byte(test.text), o); taken != test.taken {
 				t.Errorf("%.200s: taken %t", test.text, taken)
 			}
@@ -132,10 +133,9 @@ func TestAppendJSON(t *testing.T) {
 			}
 		}
 	}
-	o := widget
-	for _, o.InList = range []bool{false, true} {
-		if judgeJSON(t, []byte(`{"metadata":{"name":"a"},"data":1}`), o) != o.InList {
-			t.Errorf("no kind: taken %t", !o.InList)
+	for _, o := range []codec.JSONObject{{}, widget, {Kind: "Widget"}, {APIVersion: "example.com/v1"}} {
+		if judgeJSON(t, []byte(`{"metadata":{"name":"a"},"data":1}`), o) != (o == widget) {
+			t.Errorf("no kind, added %v: not as expected", o)
 		}
 	}
 }
@@ -152,8 +152,8 @@ func TestAppendJSONOfTypes(t *testing.T) {
 		}
 		fuzz.Fill(obj)
 		apiVersion, kind := gvk.ToAPIVersionAndKind()
-		for _, o := range []codec.JSONObject{{APIVersion: apiVersion, Kind: kind}, {APIVersion: apiVersion, Kind: kind, InList: true, WithoutManagedFields: true}} {
-			if obj.GetObjectKind().SetGroupVersionKind(gvk); o.InList {
+		for _, o := range []codec.JSONObject{{}, {APIVersion: apiVersion, Kind: kind, WithoutManagedFields: true}} {
+			if obj.GetObjectKind().SetGroupVersionKind(gvk); o.Kind != "" {
 				obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 			}
 			text, err := json.Marshal(obj)
@@ -181,8 +181,11 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(text), false, false)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, inList, strip bool) {
-		o := widget
-		o.InList, o.WithoutManagedFields = inList, strip
+		o := codec.JSONObject{}
+		if inList {
+			o = widget
+		}
+		o.WithoutManagedFields = strip
 		judgeJSON(t, text, o)
 	})
 }

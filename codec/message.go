@@ -78,7 +78,8 @@ func (c protobufCodec) isCanonical(data []byte) (is bool) {
 type Metadata struct {
 	Name, Namespace, UID, RV []byte
 	SelfLink                 []byte
-	Created                  int64 // in seconds since 1970; 0 if it is not set
+	Created                  int64  // in seconds since 1970; 0 if it is not set
+	APIVersion, Kind         []byte // only of an unstructured object
 
 	encoded []byte // the message of the ObjectMeta
 	packed  packed // the labels, in the encoding of an unstructured object
@@ -154,7 +155,7 @@ func ReadMetadata(message []byte) (m Metadata, ok bool) {
 func (m Metadata) Labels() iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		labels := m.packed
-		for range max(0, labels.length()) {
+		for range labels.length() {
 			if !yield(labels.string(), labels.string()) {
 				return
 			}

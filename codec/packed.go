@@ -15,17 +15,24 @@ type packed []byte
 // what it is then, or if the object has no metadata.
 func readPacked(data []byte) (m Metadata, ok bool) {
 	p := packed(data)
-	for range max(0, p.length()) {
-		if name := p.string(); string(name) == "metadata" {
-			return p.metadata()
+	for range p.length() {
+		switch name := p.string(); string(name) { // in their order
+		case "apiVersion":
+			m.APIVersion = p.string()
+		case "kind":
+			m.Kind = p.string()
+		case "metadata":
+			ok = p.metadata(&m)
+			return m, ok
+		default:
+			p.skip()
 		}
-		p.skip()
 	}
 	return m, false
 }
 
-func (p *packed) metadata() (m Metadata, ok bool) {
-	for range max(0, p.length()) {
+func (p *packed) metadata(m *Metadata) (ok bool) {
+	for range p.length() {
 		created := []byte(nil)
 		switch name := p.string(); string(name) {
 		case "name":
@@ -41,7 +48,7 @@ func (p *packed) metadata() (m Metadata, ok bool) {
 		case "labels":
 			m.packed = *p
 			if !p.null() {
-				for range max(0, p.length()) {
+				for range p.length() {
 					p.string()
 					p.string()
 				}
@@ -56,12 +63,12 @@ func (p *packed) metadata() (m Metadata, ok bool) {
 		if len(created) > 0 {
 			t, err := time.Parse(time.RFC3339, string(created))
 			if err != nil || t.IsZero() {
-				return m, false
+				return false
 			}
 			m.Created = t.Unix()
 		}
 	}
-	return m, *p != nil
+	return *p != nil
 }
 
 // fail makes the encoding malformed.

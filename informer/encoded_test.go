@@ -24,6 +24,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/guarantees"
+	"github.com/informctl/informctl/store"
 )
 
 // encodes returns how many objects the process has encoded.
@@ -162,10 +163,15 @@ func TestTakesUnstructured(t *testing.T) {
 				v, _, err := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "data", "v")
 				return []string{v}, err
 			}}}
+			example := unstructuredMap()
+			if strip { // as that of client-go's dynamic informers, which know the resource only
+				example = &unstructured.Unstructured{}
+				opts.Scope = store.Scope{Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("")}
+			}
 			told := guarantees.New(nil)
 			begin := func() *run {
 				w.lw, told = unstructuredMaps(t, w.server.Config(runtime.ContentTypeJSON)), guarantees.New(nil)
-				return w.runOf(unstructuredMap(), opts, handle(w, told), func(inf *informer.Informer) {
+				return w.runOf(example, opts, handle(w, told), func(inf *informer.Informer) {
 					if !strip {
 						return
 					}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -13,18 +14,19 @@ import (
 
 // jsonMarker marks the objects of one answer in JSON.
 type jsonMarker struct {
-	tap    *Tap
-	answer *answer
-	data   []byte // used again for each object
+	tap              *Tap
+	answer           *answer
+	apiVersion, kind string // of objects that have none: see codec.JSONObject
+	data             []byte // used again for each object
 }
 
 // mark appends to b what client-go receives for the object at the beginning of text, and
 // returns the size of the object's text. ok is false if the object cannot be marked.
-func (w *jsonMarker) mark(b, text []byte, inList bool) (_ []byte, size int, ok bool) {
+func (w *jsonMarker) mark(b, text []byte) (_ []byte, size int, ok bool) {
 	t := w.tap
 	var at codec.JSONOffsets
 	w.data, at, ok = t.json.AppendJSON(w.data[:0], text, codec.JSONObject{
-		APIVersion: t.apiVersion, Kind: t.kind, InList: inList, WithoutManagedFields: t.strip,
+		APIVersion: w.apiVersion, Kind: w.kind, WithoutManagedFields: t.strip,
 	})
 	m, isRead := codec.MetadataOf(t.json, w.data)
 	how, kept, selfLink := t.choose(), []byte(nil), m.SelfLink
@@ -40,7 +42,7 @@ func (w *jsonMarker) mark(b, text []byte, inList bool) (_ []byte, size int, ok b
 	link := appendNumbers([]byte(t.mark), w.answer.number, t.nextKept(w.answer, kept))
 	link = append(append(link, how), selfLink...)
 	if how == isSlim {
-		return t.appendSlim(b, m, link), at.End, true
+		return appendSlim(b, m, link), at.End, true
 	}
 	// Of two members with one name, the last one counts.
 	b = append(b, text[:at.Metadata]...)
@@ -78,10 +80,10 @@ func jsonSelfLink(text []byte) (selfLink []byte, at codec.JSONOffsets, ok bool) 
 }
 
 // appendSlim appends a slim object.
-func (t *Tap) appendSlim(b []byte, m codec.Metadata, link []byte) []byte {
+func appendSlim(b []byte, m codec.Metadata, link []byte) []byte {
 	b = append(b, '{')
-	b = appendMember(b, "apiVersion", []byte(t.apiVersion))
-	b = appendMember(b, "kind", []byte(t.kind))
+	b = appendMember(b, "apiVersion", m.APIVersion)
+	b = appendMember(b, "kind", m.Kind)
 	b = append(b, `,"metadata":{`...)
 	for _, member := range []struct {
 		name  string
@@ -108,14 +110,14 @@ func appendMember(b []byte, name string, value []byte) []byte {
 func jsonList(t *Tap, a *answer, all []byte) (slim []byte, ok bool) {
 	w := jsonMarker{tap: t, answer: a}
 	s := jsonscan.New(all)
-	var apiVersion, kind, rv string
+	rv := ""
 	begin, end := 0, 0 // of what is between the brackets of the items
 	for s.Open('{'); s.More('}'); {
 		switch key := string(s.Key()); {
-		case key == "apiVersion":
-			apiVersion = string(s.String())
-		case key == "kind":
-			kind = string(s.String())
+		case key == "apiVersion" && w.apiVersion == "":
+			w.apiVersion = string(s.String())
+		case key == "kind" && w.kind == "":
+			w.kind = strings.TrimSuffix(string(s.String()), "List")
 		case key == "metadata":
 			rv = jsonResourceVersion(s)
 		case key == "items" && s.Next() == '[':
@@ -131,17 +133,19 @@ func jsonList(t *Tap, a *answer, all []byte) (slim []byte, ok bool) {
 				}
 				s.Next()
 				size := 0
-				if slim, size, ok = w.mark(slim, all[s.Offset():], true); !ok {
+				if slim, size, ok = w.mark(slim, all[s.Offset():]); !ok {
 					return nil, false
 				}
 				s.Advance(size)
 			}
 			end = s.Offset() - 1
+		case key == "apiVersion" || key == "kind":
+			return nil, false
 		default:
 			s.Skip()
 		}
 	}
-	if s.Next() != 0 || !s.OK() || apiVersion != t.apiVersion || kind != t.kind+"List" {
+	if s.Next() != 0 || !s.OK() {
 		return nil, false
 	}
 	if t.addPoint(a, rv); begin == 0 { // an empty list may have no items
@@ -277,7 +281,7 @@ func (s *jsonStream) tapEvent() (size int, ok bool) {
 	}
 	switch watch.EventType(kind) {
 	case watch.Added, watch.Modified, watch.Deleted:
-		slim, marked, ok := s.mark(append(s.slim[:0], s.in[:object]...), s.in[object:], false)
+		slim, marked, ok := s.mark(append(s.slim[:0], s.in[:object]...), s.in[object:])
 		if !ok || object+marked != end {
 			return 0, false
 		}

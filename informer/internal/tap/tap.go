@@ -424,7 +424,7 @@ func (t *Tap) take(accessor metav1.Object, obj runtime.Object, how byte, data []
 		}
 		out.Cell = store.NewCell(obj)
 	case isSlim:
-		if !isUnchanged(accessor, m) || !t.isSlimUnstructured(obj, m) {
+		if !isUnchanged(accessor, m) || !isSlimUnstructured(obj, m) {
 			return nil
 		}
 	default:
@@ -444,7 +444,7 @@ func (t *Tap) take(accessor metav1.Object, obj runtime.Object, how byte, data []
 
 // isSlimUnstructured reports whether an object, if it is unstructured, has no members but
 // those that appendSlim writes and its selfLink.
-func (t *Tap) isSlimUnstructured(obj runtime.Object, m codec.Metadata) bool {
+func isSlimUnstructured(obj runtime.Object, m codec.Metadata) bool {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return true
@@ -456,7 +456,8 @@ func (t *Tap) isSlimUnstructured(obj runtime.Object, m codec.Metadata) bool {
 		}
 	}
 	metadata, ok := u.Object["metadata"].(map[string]any)
-	return ok && len(u.Object) == 3 && len(metadata) == members && u.GetAPIVersion() == t.apiVersion && u.GetKind() == t.kind
+	return ok && len(u.Object) == 3 && len(metadata) == members &&
+		u.GetAPIVersion() == string(m.APIVersion) && u.GetKind() == string(m.Kind)
 }
 
 // isUnchanged reports whether the metadata of a slim object is as it was sent.

@@ -348,16 +348,20 @@ func TestUnusualJSON(t *testing.T) {
 		metadata string // more of the metadata of one object of three
 		items    string // if it is not ""
 		link     string // what that object has as its selfLink
+		sorted   bool   // the kind stands behind the items
 		encoded  int
 	}{
-		"nothing":             {encoded: 3},
-		"a selfLink":          {metadata: `,"selfLink":"/api/v1"`, link: "/api/v1", encoded: 2},
-		"a label of null":     {metadata: `,"labels":{"a":null}`, encoded: 2},
-		"a member twice":      {metadata: `,"uid":"1","uid":"2"`, encoded: 2},
-		"an empty selfLink":   {metadata: `,"selfLink":""`},
-		"two selfLinks":       {metadata: `,"selfLink":"a","selfLink":"b"`, link: "b"},
-		"a selfLink of null":  {metadata: `,"selfLink":null`},
-		"no UTF-8":            {metadata: ",\"uid\":\"\xff\""},
+		"nothing":            {encoded: 3},
+		"a selfLink":         {metadata: `,"selfLink":"/api/v1"`, link: "/api/v1", encoded: 2},
+		"a label of null":    {metadata: `,"labels":{"a":null}`, encoded: 2},
+		"a member twice":     {metadata: `,"uid":"1","uid":"2"`, encoded: 2},
+		"an empty selfLink":  {metadata: `,"selfLink":""`},
+		"two selfLinks":      {metadata: `,"selfLink":"a","selfLink":"b"`, link: "b"},
+		"a selfLink of null": {metadata: `,"selfLink":null`},
+		"no UTF-8":           {metadata: ",\"uid\":\"\xff\""},
+		"kinds known late":   {sorted: true},
+		"kinds in objects": {sorted: true, encoded: 3, items: `[{"kind":"A","apiVersion":"v1","metadata":{"name":"a"}},` +
+			`{"apiVersion":"v1","kind":"B","metadata":{"name":"b"}},{"apiVersion":"v2","kind":"A","metadata":{"name":"c"}}]`},
 		"no items":            {items: `null`},
 		"an empty list":       {items: `[ ]`},
 		"metadata with space": {metadata: ` , "generation" : 1 `, encoded: 3},
@@ -367,7 +371,11 @@ func TestUnusualJSON(t *testing.T) {
 			items = `[{"metadata":{"name":"a"}},{"metadata":{"name":"b"` + row.metadata + `}, "data":{"}":"{"}} , {"metadata":{"name":"c"}}]`
 		}
 		w := newWorld(t, jsonUnstructured, replaceBody(func([]byte) []byte {
-			return []byte(`{"items":` + items + `,"apiVersion":"v1","kind":"ConfigMapList","metadata":{"resourceVersion":"7"}}`)
+			list := `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":` + items + `}`
+			if row.sorted {
+				list = `{"apiVersion":"v1","items":` + items + `,"kind":"ConfigMapList","metadata":{"resourceVersion":"7"}}`
+			}
+			return []byte(list)
 		}))
 		w.tap.Begin()
 		objects, rv := w.sent("list")
