@@ -116,8 +116,8 @@ const (
 	// 3 %.
 	maxS2Dictionary = 32 << 10
 	// payloadsOfS2Dictionary is how much larger the payloads are than their dictionary. A
-	// hundred objects of 2 KB would take less memory than a dictionary of 32 KB, and there
-	// may be hundreds of such scopes.
+	// hundred objects of 2 KB would take less memory than a dictionary of 32 KB, and
+	// there may be hundreds of such scopes.
 	payloadsOfS2Dictionary = 16
 	// minS2Dictionary is large enough for one object of 10 KB: ConfigMaps take 0.36 of
 	// their size with it, and 0.34 with the largest one.

@@ -12,8 +12,8 @@ import (
 	"github.com/informctl/informctl/internal/jsonscan"
 )
 
-// FromJSON is implemented by the codec of unstructured objects, which can encode an object
-// from the JSON that an API server sends for it, without decoding it.
+// FromJSON is implemented by the codec of unstructured objects, which can encode an
+// object from the JSON that an API server sends for it, without decoding it.
 type FromJSON interface {
 	Codec
 
@@ -26,8 +26,8 @@ type FromJSON interface {
 
 // JSONObject says how AppendJSON reads an object.
 type JSONObject struct {
-	// APIVersion and Kind are added to an object that has neither: a server leaves them out
-	// of the elements of a list of its own types, and client-go adds those that are
+	// APIVersion and Kind are added to an object that has neither: a server leaves them
+	// out of the elements of a list of its own types, and client-go adds those that are
 	// expected in the list. "" adds nothing.
 	APIVersion, Kind string
 	// WithoutManagedFields leaves out metadata.managedFields.

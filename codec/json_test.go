@@ -24,10 +24,11 @@ func jsonCodec(t testing.TB) codec.FromJSON {
 	return mustFor(t, &unstructured.Unstructured{}).(codec.FromJSON)
 }
 
-var widget = codec.JSONObject{APIVersion: "example.com/v1", Kind: "Widget"} // in a list of them
+// widget is for an element of a list of Widgets.
+var widget = codec.JSONObject{APIVersion: "example.com/v1", Kind: "Widget"}
 
-// judgeJSON compares what is encoded from a text with what is encoded from the object that
-// client-go decodes from it, and reports whether the text was taken.
+// judgeJSON compares what is encoded from a text with what is encoded from the object
+// that client-go decodes from it, and reports whether the text was taken.
 func judgeJSON(t *testing.T, text []byte, o codec.JSONObject) bool {
 	t.Helper()
 	c := jsonCodec(t)
@@ -140,8 +141,8 @@ func TestAppendJSON(t *testing.T) {
 	}
 }
 
-// TestAppendJSONOfTypes encodes the JSON of all types of client-go, as an API server sends
-// it for them.
+// TestAppendJSONOfTypes encodes the JSON of all types of client-go, as an API server
+// sends it for them.
 func TestAppendJSONOfTypes(t *testing.T) {
 	fuzz := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), scheme.Codecs)
 	n := 0

@@ -136,8 +136,9 @@ func (p *packed) skip() {
 	}
 }
 
-// head reads what precedes the content of a value. It returns how many bytes, and how many
-// values, the content has. An extension is malformed: JSON has no value that becomes one.
+// head reads what precedes the content of a value. It returns how many bytes, and how
+// many values, the content has. An extension is malformed: JSON has no value that becomes
+// one.
 func (p *packed) head() (size, values int) {
 	code := p.peek()
 	p.take(1)

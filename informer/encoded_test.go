@@ -164,7 +164,7 @@ func TestTakesUnstructured(t *testing.T) {
 				return []string{v}, err
 			}}}
 			example := unstructuredMap()
-			if strip { // as that of client-go's dynamic informers, which know the resource only
+			if strip { // dynamic informers know only the resource
 				example = &unstructured.Unstructured{}
 				opts.Scope = store.Scope{Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("")}
 			}

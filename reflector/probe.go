@@ -138,8 +138,8 @@ func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, 
 	return accessor.GetResourceVersion(), list, nil
 }
 
-// whose returns the context of a probe's request. The sink receives the objects of one for
-// more than one object.
+// whose returns the context of a probe's request. The sink receives the objects of one
+// for more than one object.
 func (r *Reflector) whose(ctx context.Context, limit int64) context.Context {
 	if limit > 1 {
 		return r.opts.Request(ctx)

@@ -78,8 +78,8 @@ type Options struct {
 	// is then not detected, so Run lists instead of resuming from the checkpoint of an
 	// earlier process.
 	NoProbe bool
-	// Request returns the context of a request to ListerWatcher whose objects the Sink, or
-	// Compare, receives; may be nil.
+	// Request returns the context of a request to ListerWatcher whose objects the Sink,
+	// or Compare, receives; may be nil.
 	Request func(context.Context) context.Context
 	// IsSmall makes the first probe ask for WholeLimit objects instead of one, if it
 	// returns true. If these are the whole collection, Compare reports whether the Sink

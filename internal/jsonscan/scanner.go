@@ -11,8 +11,8 @@ import (
 const maxDepth = 10000
 
 // Scanner reads a JSON text from its beginning. After the first error all methods return
-// zero values, and OK returns false: a caller checks it once, at the end. A Scanner is not
-// safe for concurrent use.
+// zero values, and OK returns false: a caller checks it once, at the end. A Scanner is
+// not safe for concurrent use.
 type Scanner struct {
 	text  []byte
 	at    int

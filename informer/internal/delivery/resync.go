@@ -24,10 +24,10 @@ type resync struct {
 	after string // the last key that the running resync has appended
 }
 
-// RunResyncs starts the resyncs that are due, and calls notice for each value of lost, until
-// the context ends. lost is nil, or says that the store has lost its content: a goroutine
-// of its own would wait for that in each of hundreds of informers. notice may read the
-// store, and resyncs wait for it.
+// RunResyncs starts the resyncs that are due, and calls notice for each value of lost,
+// until the context ends. lost is nil, or says that the store has lost its content: a
+// goroutine of its own would wait for that in each of hundreds of informers. notice may
+// read the store, and resyncs wait for it.
 func (h *Hub) RunResyncs(ctx context.Context, lost <-chan struct{}, notice func()) {
 	for {
 		h.mu.Lock()

@@ -103,8 +103,8 @@ func (w *small) compare(_ context.Context, list runtime.Object) (same bool, reli
 	return same && listed.Len() == w.store.Len(), "", nil
 }
 
-// same compares an object with the stored one. If only their encodings differ, it compares
-// the decoded object: one with a Go type may have been stored with its kind.
+// same compares an object with the stored one. If only their encodings differ, it
+// compares the decoded object: one with a Go type may have been stored with its kind.
 func (w *small) same(obj runtime.Object) (held store.Header, equal bool, err error) {
 	held, equal, err = w.store.Compare(obj)
 	o, isEncoded := obj.(*store.EncodedObject)

@@ -166,8 +166,8 @@ func jsonResourceVersion(s *jsonscan.Scanner) (rv string) {
 	return rv
 }
 
-// jsonStream is the body of a watch in JSON: events, one behind the other. One goroutine at
-// a time reads it.
+// jsonStream is the body of a watch in JSON: events, one behind the other. One goroutine
+// at a time reads it.
 type jsonStream struct {
 	jsonMarker
 	body    io.ReadCloser

@@ -4,20 +4,21 @@
 // the same bytes. A request whose context carries a [Tap] avoids both: a
 // [http.RoundTripper] calls [Tap.Open] with the answer, and client-go then receives slim
 // objects, which have a name, a namespace, a UID, a resource version and, as their
-// selfLink, all bytes of the object, or which of those that the Tap keeps it is. [Tap.Take]
-// turns a slim object into a [store.EncodedObject]. No API server since Kubernetes 1.20 sets selfLink.
-// Authorization, retries, rate limits and the ListerWatcher of the user stay as they are.
+// selfLink, all bytes of the object, or which of those that the Tap keeps it is.
+// [Tap.Take] turns a slim object into a [store.EncodedObject]. No API server since
+// Kubernetes 1.20 sets selfLink. Authorization, retries, rate limits and the
+// ListerWatcher of the user stay as they are.
 //
 // # Which answers
 //
 // Of an informer whose objects have a Go type, only lists and watches in protobuf are
 // tapped, and of them only messages that the codec would write for the decoded object: a
 // message with a field that the Go type does not have, for example, reaches client-go
-// whole. Of unstructured objects, lists and watches in JSON are tapped, and an object that
-// is unusual, for example in the types of its metadata, comes whole, too. The Tap keeps the
-// others, in the codec's encoding, until they are taken. The first answer that cannot be
-// tapped, such as one in another encoding, ends the tap: client-go then decodes all
-// objects.
+// whole. Of unstructured objects, lists and watches in JSON are tapped, and an object
+// that is unusual, for example in the types of its metadata, comes whole, too. The Tap
+// keeps the others, in the codec's encoding, until they are taken. The first answer that
+// cannot be tapped, such as one in another encoding, ends the tap: client-go then decodes
+// all objects.
 //
 // # ListerWatchers that change or omit objects
 //
@@ -190,7 +191,8 @@ func (t *Tap) Open(r *http.Request, resp *http.Response) {
 	media, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	query := r.URL.Query()
 	isWatch, _ := strconv.ParseBool(query.Get("watch"))
-	isStream := isWatch || params["stream"] == "watch" || strings.Contains(r.URL.Path, "/watch/") // the old way to ask
+	// The path is the old way to ask for a watch.
+	isStream := isWatch || params["stream"] == "watch" || strings.Contains(r.URL.Path, "/watch/")
 	a := t.begin(isStream, query.Get("continue"))
 	want := runtime.ContentTypeProtobuf
 	if t.json != nil {
