@@ -153,6 +153,25 @@ func TestTakesAfterStreamedProbe(t *testing.T) {
 	}
 }
 
+// putManaged is like put, with managedFields and a label.
+func (w *world) putManaged(name, value string) {
+	w.Helper()
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, Labels: map[string]string{"v": value},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "test", FieldsV1: metav1.NewFieldsV1("{}")}},
+		},
+		Data: map[string]string{"v": value},
+	}
+	create := w.server.Create
+	if value != "1" {
+		create = w.server.Update
+	}
+	if _, err := create(cm); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // TestTakesUnstructured checks that unstructured objects are stored as the server's JSON
 // has them, that handlers and readers receive what they receive from client-go, and that
 // the list of a warm start is compared without decoding it.
@@ -179,22 +198,6 @@ func TestTakesUnstructured(t *testing.T) {
 						t.Fatal(err)
 					}
 				}).sync()
-			}
-			put := func(name, value string) {
-				cm := &corev1.ConfigMap{
-					ObjectMeta: metav1.ObjectMeta{
-						Namespace: "default", Name: name, Labels: map[string]string{"v": value},
-						ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "test", FieldsV1: metav1.NewFieldsV1("{}")}},
-					},
-					Data: map[string]string{"v": value},
-				}
-				create := w.server.Create
-				if value != "1" {
-					create = w.server.Update
-				}
-				if _, err := create(cm); err != nil {
-					t.Fatal(err)
-				}
 			}
 			check := func(r *run) {
 				t.Helper()
@@ -234,12 +237,12 @@ func TestTakesUnstructured(t *testing.T) {
 				}
 			}
 			for i := range 20 {
-				put(fmt.Sprint("o", i), "1")
+				w.putManaged(fmt.Sprint("o", i), "1")
 			}
 			r := begin()
-			put("o1", "2")
-			put("new", "1")
-			put("gone", "1")
+			w.putManaged("o1", "2")
+			w.putManaged("new", "1")
+			w.putManaged("gone", "1")
 			w.drop("gone")
 			check(r)
 			if found, err := r.inf.GetIndexer().ByIndex("v", "2"); err != nil || len(found) != 1 {
@@ -249,9 +252,9 @@ func TestTakesUnstructured(t *testing.T) {
 			r = begin() // the probe's list is what is stored
 			check(r)
 			r.end()
-			put("o3", "2")
+			w.putManaged("o3", "2")
 			r = begin()
-			put("o4", "2")
+			w.putManaged("o4", "2")
 			check(r)
 			r.end()
 		})
@@ -362,22 +365,6 @@ func TestStripManagedFields(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			put := func(name, value string) {
-				cm := &corev1.ConfigMap{
-					ObjectMeta: metav1.ObjectMeta{
-						Namespace: "default", Name: name, Labels: map[string]string{"v": value},
-						ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "test", FieldsV1: metav1.NewFieldsV1("{}")}},
-					},
-					Data: map[string]string{"v": value},
-				}
-				create := w.server.Create
-				if value != "1" {
-					create = w.server.Update
-				}
-				if _, err := create(cm); err != nil {
-					t.Fatal(err)
-				}
-			}
 			check := func(r *run) {
 				t.Helper()
 				for _, obj := range r.inf.GetStore().List() {
@@ -390,11 +377,11 @@ func TestStripManagedFields(t *testing.T) {
 				}
 			}
 			for i := range 20 {
-				put(fmt.Sprint("o", i), "1")
+				w.putManaged(fmt.Sprint("o", i), "1")
 			}
 			r := w.run(informer.Options{}, strip).sync()
 			for i := range 10 {
-				put(fmt.Sprint("o", i), "2")
+				w.putManaged(fmt.Sprint("o", i), "2")
 			}
 			waitFor(time.Minute)
 			check(r)
