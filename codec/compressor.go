@@ -30,16 +30,13 @@ type Compressor interface {
 func NewCompressor(dictionary []byte) (Compressor, error) {
 	switch {
 	case len(dictionary) == 0:
-		return zstdAlone()
+		return NewZstd(nil)
 	case bytes.HasPrefix(dictionary, zstdDictionary):
 		return NewZstd(dictionary)
 	default:
 		return newS2(dictionary)
 	}
 }
-
-// zstdAlone returns the Zstd without a dictionary. All scopes of a process share it.
-var zstdAlone = sync.OnceValues(func() (Compressor, error) { return NewZstd(nil) })
 
 // zstdDictionary begins every dictionary of zstd, see RFC 8878, section 5. The first byte
 // of one for S2 is 0.
@@ -71,8 +68,10 @@ var (
 // dictionary is a part of the objects, so that nothing has to be trained. Where objects
 // have much in common its records are smaller, too: pods take 1.1 KB instead of 1.8. zstd
 // compresses what S2 leaves larger than s2Share.
-func Train(payloads [][]byte) (Compressor, error) {
-	z, err := TrainFast(payloads)
+//
+// The dictionary of S2 has at most size bytes; see DictionarySize.
+func Train(payloads [][]byte, size int) (Compressor, error) {
+	z, err := TrainFast(payloads, size)
 	if !errors.Is(err, errNeedsZstd) {
 		return z, err
 	}
@@ -85,19 +84,24 @@ func Train(payloads [][]byte) (Compressor, error) {
 
 // TrainFast is Train for those who cannot wait for zstd: in 0.3 ms it returns the
 // Compressor of S2, or an error.
-func TrainFast(payloads [][]byte) (Compressor, error) {
+func TrainFast(payloads [][]byte, size int) (Compressor, error) {
 	if len(payloads) < MinSamples {
 		return nil, fmt.Errorf("%w: %d", errTooFew, len(payloads))
 	}
-	total := 0
-	for _, payload := range payloads {
-		total += len(payload)
-	}
-	size := min(max(total/payloadsOfS2Dictionary, minS2Dictionary), maxS2Dictionary)
 	if z := trainS2(samplesOf(payloads), size); z != nil {
 		return z, nil
 	}
 	return nil, errNeedsZstd
+}
+
+// DictionarySize returns the size of the dictionary, in bytes, for a collection that has
+// these payloads, and no others yet.
+func DictionarySize(payloads [][]byte) int {
+	total := 0
+	for _, payload := range payloads {
+		total += len(payload)
+	}
+	return min(max(total/payloadsOfS2Dictionary, minS2Dictionary), MaxS2Dictionary)
 }
 
 func samplesOf(payloads [][]byte) [][]byte {
@@ -112,9 +116,9 @@ func samplesOf(payloads [][]byte) [][]byte {
 const (
 	// s2Share is the share of the payloads, in per cent, that S2 may leave.
 	s2Share = 42
-	// maxS2Dictionary limits the size of a dictionary of S2, in bytes: twice as many save
+	// MaxS2Dictionary limits the size of a dictionary of S2, in bytes: twice as many save
 	// 3 %.
-	maxS2Dictionary = 32 << 10
+	MaxS2Dictionary = 32 << 10
 	// payloadsOfS2Dictionary is how much larger the payloads are than their dictionary. A
 	// hundred objects of 2 KB would take less memory than a dictionary of 32 KB, and
 	// there may be hundreds of such scopes.

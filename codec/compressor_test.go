@@ -112,10 +112,10 @@ func TestCompressedDamage(t *testing.T) {
 // TestTrain checks which algorithm objects are compressed with, and that too few objects
 // are an error. Objects with nothing in common must not cause a panic.
 func TestTrain(t *testing.T) {
-	if _, err := codec.Train(podPayloads(t, codec.MinSamples-1)); err == nil {
+	if _, err := codec.Train(podPayloads(t, codec.MinSamples-1), codec.MaxS2Dictionary); err == nil {
 		t.Error("a dictionary of too few objects")
 	}
-	z, err := codec.Train(podPayloads(t, codec.MinSamples))
+	z, err := codec.Train(podPayloads(t, codec.MinSamples), codec.MaxS2Dictionary)
 	if _, isZstd := z.(*codec.Zstd); isZstd || err != nil {
 		t.Errorf("pods are compressed with %T, %v", z, err)
 	}
@@ -128,7 +128,7 @@ func TestTrain(t *testing.T) {
 				payloads[i][j] = byte(random.Uint32())
 			}
 		}
-		z, err := codec.Train(payloads)
+		z, err := codec.Train(payloads, codec.MaxS2Dictionary)
 		if err != nil {
 			continue
 		}
@@ -184,7 +184,7 @@ func BenchmarkCompressor(b *testing.B) {
 	pods := podPayloads(b, 1000)
 	b.Run("train", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := codec.Train(pods); err != nil {
+			if _, err := codec.Train(pods, codec.MaxS2Dictionary); err != nil {
 				b.Fatal(err)
 			}
 		}

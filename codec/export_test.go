@@ -19,4 +19,4 @@ func WalkOf(t reflect.Type) string {
 func TrainZstd(payloads [][]byte) ([]byte, error) { return trainZstd(samplesOf(payloads)) }
 
 // TrainS2 makes a Compressor that uses S2, or returns nil.
-func TrainS2(payloads [][]byte) Compressor { return trainS2(samplesOf(payloads), maxS2Dictionary) }
+func TrainS2(payloads [][]byte) Compressor { return trainS2(samplesOf(payloads), MaxS2Dictionary) }

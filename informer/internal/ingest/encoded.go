@@ -29,13 +29,13 @@ func newTap(o Options) *tap.Tap {
 	if !takes || o.Transform != nil && !o.Strip || o.Scope.Form == store.Metadata {
 		return nil
 	}
-	return tap.New(o.Codec, o.Scope.Kind, o.Strip)
+	return tap.New(o.Codec, o.Scope.Kind, o.Scope.Resource, o.Strip)
 }
 
 // take returns the object of a list or a watch, encoded if it came so. If the
 // ListerWatcher is found to change objects, a list is due.
-func (w *wire) take(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
-	taken, err := w.tap.Take(obj)
+func (w *wire) take(ctx context.Context, obj runtime.Object, deleted bool) (runtime.Object, error) {
+	taken, err := w.tap.Take(obj, deleted)
 	return taken, w.asSent(ctx, err)
 }
 

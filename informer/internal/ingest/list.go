@@ -42,7 +42,7 @@ func (r *relist) Close() error {
 
 // Add implements reflector.Relist.
 func (r *relist) Add(ctx context.Context, obj runtime.Object) error {
-	obj, err := r.p.wire.take(ctx, obj)
+	obj, err := r.p.wire.take(ctx, obj, false)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (r *relist) Add(ctx context.Context, obj runtime.Object) error {
 
 // Remove implements reflector.Relist.
 func (r *relist) Remove(ctx context.Context, obj runtime.Object) error {
-	obj, err := r.p.wire.take(ctx, obj)
+	obj, err := r.p.wire.take(ctx, obj, true)
 	if err != nil {
 		return err
 	}

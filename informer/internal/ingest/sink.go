@@ -23,7 +23,7 @@ func (p *Pipeline) Checkpoint() store.Checkpoint { return p.store.Checkpoint() }
 // Push implements reflector.Sink.
 func (p *Pipeline) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error {
 	p.opts.Metrics.pushed()
-	obj, err := p.wire.take(ctx, obj)
+	obj, err := p.wire.take(ctx, obj, t == cache.Deleted)
 	if err != nil {
 		return err
 	}

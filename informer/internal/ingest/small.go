@@ -59,7 +59,7 @@ func (w *small) compare(_ context.Context, list runtime.Object) (same bool, reli
 	err = meta.EachListItem(list, func(obj runtime.Object) error {
 		// Nothing of this process was stored: no list is due if the ListerWatcher changes
 		// objects.
-		obj, err := w.wire.tap.Take(obj)
+		obj, err := w.wire.tap.Take(obj, false)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/informctl/informctl/codec"
 )
@@ -136,7 +137,7 @@ func (s *stream) tapEvent() bool {
 		return false
 	}
 	if ok {
-		item, ok = s.mark(item)
+		item, ok = s.mark(item, kind == string(watch.Deleted))
 	}
 	if !ok {
 		s.tap.move(declined, untapped, tapped)
@@ -207,7 +208,7 @@ func protobufList(t *Tap, a *answer, all []byte) ([]byte, bool) {
 		case listMetadata:
 			rv = resourceVersionOf(f.value)
 		case listItems:
-			if f.value, ok = w.mark(f.value); !ok {
+			if f.value, ok = w.mark(f.value, false); !ok {
 				return nil, false
 			}
 		}

@@ -172,7 +172,7 @@ type marker struct {
 
 // mark returns the message that client-go receives for the message of an object, until
 // the next call. ok is false if the object cannot be marked.
-func (w *marker) mark(message []byte) (item []byte, ok bool) {
+func (w *marker) mark(message []byte, deleted bool) (item []byte, ok bool) {
 	m, ok := codec.ReadMetadata(message)
 	if !ok {
 		return nil, false
@@ -184,7 +184,7 @@ func (w *marker) mark(message []byte) (item []byte, ok bool) {
 		}
 		w.data = append(w.data[:0], m.SelfLink...)
 	}
-	link := len(w.tap.mark) + numbers + 1 + len(w.data)
+	link := len(w.tap.mark) + numbers + 2 + len(w.data)
 	size := sizeOf(link)
 	w.item = w.item[:0]
 	if how == isSlim {
@@ -205,6 +205,6 @@ func (w *marker) mark(message []byte) (item []byte, ok bool) {
 	w.item = protowire.AppendVarint(w.item, uint64(link))
 	w.item = append(w.item, w.tap.mark...)
 	w.item = appendNumbers(w.item, w.answer.number, w.tap.next(w.answer))
-	w.item = append(append(w.item, how), w.data...)
+	w.item = append(append(w.item, fate(deleted), how), w.data...)
 	return w.item, true
 }

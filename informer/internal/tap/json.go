@@ -22,25 +22,27 @@ type jsonMarker struct {
 
 // mark appends to b what client-go receives for the object at the beginning of text, and
 // returns the size of the object's text. ok is false if the object cannot be marked.
-func (w *jsonMarker) mark(b, text []byte) (_ []byte, size int, ok bool) {
+func (w *jsonMarker) mark(b, text []byte, deleted bool) (_ []byte, size int, ok bool) {
 	t := w.tap
 	var at codec.JSONOffsets
 	w.data, at, ok = t.json.AppendJSON(w.data[:0], text, codec.JSONObject{
 		APIVersion: w.apiVersion, Kind: w.kind, WithoutManagedFields: t.strip,
 	})
 	m, isRead := codec.MetadataOf(t.json, w.data)
-	how, kept, selfLink := t.choose(), []byte(nil), m.SelfLink
-	switch {
-	case ok && isRead && len(m.Name) > 0 && selfLink == nil:
+	how, kept := t.choose(), []byte(nil)
+	if ok = ok && isRead && len(m.Name) > 0 && m.SelfLink == nil; ok {
 		kept = bytes.Clone(w.data)
-	default:
+	} else {
 		how = asSent
-		if selfLink, at, ok = jsonSelfLink(text); !ok {
+		if m, at, ok = w.identity(text); !ok {
 			return b, 0, false
 		}
 	}
+	if string(m.APIVersion) != t.apiVersion || t.kind != "" && string(m.Kind) != t.kind {
+		return b, 0, false
+	}
 	link := appendNumbers([]byte(t.mark), w.answer.number, t.nextKept(w.answer, kept))
-	link = append(append(link, how), selfLink...)
+	link = append(append(link, fate(deleted), how), m.SelfLink...)
 	if how == isSlim {
 		return appendSlim(b, m, link), at.End, true
 	}
@@ -50,33 +52,42 @@ func (w *jsonMarker) mark(b, text []byte) (_ []byte, size int, ok bool) {
 	return append(b, text[at.Metadata:at.End]...), at.End, true
 }
 
-// jsonSelfLink returns the selfLink of the object at the beginning of text, nil if it has
-// none. ok is false for another one than a server sets, and for another text.
-func jsonSelfLink(text []byte) (selfLink []byte, at codec.JSONOffsets, ok bool) {
-	s, isNamed := jsonscan.New(text), false
+// identity returns the kind and the selfLink of the object at the beginning of text,
+// which AppendJSON has refused. ok is false for a selfLink that no server sets, and for
+// another text.
+func (w *jsonMarker) identity(text []byte) (m codec.Metadata, at codec.JSONOffsets, ok bool) {
+	s := jsonscan.New(text)
 	for s.Open('{'); s.More('}'); {
-		if key := s.Key(); string(key) != "metadata" {
+		switch key := string(s.Key()); {
+		case key == "apiVersion":
+			m.APIVersion = s.String()
+		case key == "kind":
+			m.Kind = s.String()
+		case key != "metadata":
 			s.Skip()
-			continue
-		}
-		if at.Metadata > 0 {
+		case at.Metadata > 0:
 			s.Fail()
-		}
-		for s.Open('{'); s.More('}'); {
-			switch key := s.Key(); {
-			case string(key) != "selfLink":
-				isNamed = isNamed || string(key) == "name"
-				s.Skip()
-			case selfLink != nil:
-				s.Fail()
-			default:
-				selfLink = s.String()
+		default:
+			for s.Open('{'); s.More('}'); {
+				switch key := string(s.Key()); {
+				case key == "name":
+					m.Name = s.String()
+				case key != "selfLink":
+					s.Skip()
+				case m.SelfLink != nil:
+					s.Fail()
+				default:
+					m.SelfLink = s.String()
+				}
 			}
+			at.Metadata = s.Offset() - 1
 		}
-		at.Metadata = s.Offset() - 1
 	}
 	at.End = s.Offset()
-	return selfLink, at, s.OK() && isNamed && (selfLink == nil || len(selfLink) > 0)
+	if m.APIVersion == nil && m.Kind == nil {
+		m.APIVersion, m.Kind = []byte(w.apiVersion), []byte(w.kind)
+	}
+	return m, at, s.OK() && at.Metadata > 0 && len(m.Name) > 0 && (m.SelfLink == nil || len(m.SelfLink) > 0)
 }
 
 // appendSlim appends a slim object.
@@ -133,7 +144,7 @@ func jsonList(t *Tap, a *answer, all []byte) (slim []byte, ok bool) {
 				}
 				s.Next()
 				size := 0
-				if slim, size, ok = w.mark(slim, all[s.Offset():]); !ok {
+				if slim, size, ok = w.mark(slim, all[s.Offset():], false); !ok {
 					return nil, false
 				}
 				s.Advance(size)
@@ -281,7 +292,7 @@ func (s *jsonStream) tapEvent() (size int, ok bool) {
 	}
 	switch watch.EventType(kind) {
 	case watch.Added, watch.Modified, watch.Deleted:
-		slim, marked, ok := s.mark(append(s.slim[:0], s.in[:object]...), s.in[object:])
+		slim, marked, ok := s.mark(append(s.slim[:0], s.in[:object]...), s.in[object:], kind == string(watch.Deleted))
 		if !ok || object+marked != end {
 			return 0, false
 		}

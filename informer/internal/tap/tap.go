@@ -50,6 +50,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,7 +92,8 @@ type Tap struct {
 	codec            codec.Codec
 	protobuf         codec.FromServer // the codec, or nil
 	json             codec.FromJSON   // the codec, or nil
-	apiVersion, kind string
+	apiVersion, kind string           // kind may be "" for unstructured objects
+	resource         string
 	strip            bool   // managedFields are removed
 	mark             string // how the selfLink of a marked object begins
 	state            atomic.Int32
@@ -127,8 +129,12 @@ type point struct {
 }
 
 // The mark is followed by the number of the answer and the number of the object in it, in
-// hexadecimal, and one of these.
+// hexadecimal, by what has happened to the object, and by how it is sent: one of each of
+// these.
 const (
+	isLive    = 'l'
+	isDeleted = 'd' // it comes with a deletion
+
 	isSlim  = 'r' // the rest is the object in protobuf; the Tap keeps one in JSON
 	isWhole = 's' // the same, and client-go receives the whole object, too
 	asSent  = 'p' // there is no encoding; the rest is the selfLink, as that of a stand-in
@@ -137,6 +143,14 @@ const (
 // numbers is the size of the two numbers behind the mark.
 const numbers = 32
 
+// fate returns what has happened to an object.
+func fate(deleted bool) byte {
+	if deleted {
+		return isDeleted
+	}
+	return isLive
+}
+
 // firstWhole and wholeEvery say which objects are sent whole: the first ones, and then
 // one of so many.
 const (
@@ -144,13 +158,12 @@ const (
 	wholeEvery = 256
 )
 
-// New returns a Tap for objects of a kind. With strip, the objects that it takes encoded
-// lack their managedFields. It returns nil if the codec is neither a [codec.FromServer]
-// nor a [codec.FromJSON].
-func New(c codec.Codec, kind schema.GroupVersionKind, strip bool) *Tap {
-	apiVersion, k := kind.ToAPIVersionAndKind()
+// New returns a Tap for the objects of a resource. With strip, the objects that it takes
+// encoded lack their managedFields. It returns nil if the codec is neither a
+// [codec.FromServer] nor a [codec.FromJSON].
+func New(c codec.Codec, kind schema.GroupVersionKind, resource string, strip bool) *Tap {
 	t := &Tap{
-		codec: c, apiVersion: apiVersion, kind: k, strip: strip, mark: newMark(),
+		codec: c, apiVersion: kind.GroupVersion().String(), kind: kind.Kind, resource: resource, strip: strip, mark: newMark(),
 		answers: map[uint64]*answer{},
 	}
 	t.protobuf, _ = c.(codec.FromServer)
@@ -187,6 +200,9 @@ func From(ctx context.Context) *Tap {
 func (t *Tap) Open(r *http.Request, resp *http.Response) {
 	if t == nil || resp.StatusCode != http.StatusOK || t.state.Load() == changed {
 		return
+	}
+	if t.json != nil && path.Base(r.URL.Path) != t.resource {
+		return // the ListerWatcher asks for something else, too
 	}
 	media, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	query := r.URL.Query()
@@ -305,10 +321,13 @@ func (t *Tap) Reached(rv string) error {
 	isReached := func(p point) bool {
 		return p.answer.stream == last.answer.stream && (!p.answer.stream || p.answer == last.answer && p.sent <= last.sent)
 	}
+	if last.answer.stream { // a page that was asked for beside it is not used
+		maps.DeleteFunc(t.answers, func(_ uint64, a *answer) bool { return !a.stream && a.taken == 0 })
+	}
 	missed := slices.ContainsFunc(t.points, func(p point) bool { return isReached(p) && isMissed(p) })
 	t.points = slices.DeleteFunc(t.points, isReached)
 	if missed {
-		return t.refuse()
+		return t.refuseLocked()
 	}
 	return nil
 }
@@ -365,8 +384,10 @@ func (t *Tap) choose() byte {
 }
 
 // Take returns the object that was encoded in a slim object. An object that was decoded
-// is returned as the server has sent it, and those of other clients unchanged.
-func (t *Tap) Take(obj runtime.Object) (runtime.Object, error) {
+// is returned as the server has sent it, and those of other clients unchanged. deleted
+// says that the object comes with a deletion: a ListerWatcher that makes one of another
+// event has seen no content of a slim object.
+func (t *Tap) Take(obj runtime.Object, deleted bool) (runtime.Object, error) {
 	if t == nil {
 		return obj, nil
 	}
@@ -378,11 +399,11 @@ func (t *Tap) Take(obj runtime.Object) (runtime.Object, error) {
 	switch {
 	case !marked && t.state.Load() != tapped:
 		return obj, nil
-	case !marked || len(content) <= numbers:
+	case !marked || len(content) <= numbers+1 || content[numbers] != fate(deleted):
 		return nil, t.refuse()
 	}
 	kept, isNext := t.isNext(content[:numbers])
-	if content = content[numbers:]; !isNext {
+	if content = content[numbers+1:]; !isNext {
 		return nil, t.refuse()
 	}
 	how, data := content[0], []byte(content[1:])
@@ -401,7 +422,16 @@ func (t *Tap) Take(obj runtime.Object) (runtime.Object, error) {
 }
 
 func (t *Tap) refuse() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refuseLocked()
+}
+
+// refuseLocked ends the tap for good: nothing that it keeps is taken any more.
+func (t *Tap) refuseLocked() error {
 	t.move(changed, untapped, tapped, declined)
+	clear(t.answers)
+	t.points = nil
 	return ErrChanged
 }
 

@@ -46,6 +46,7 @@ type world struct {
 	*testing.T
 	server *fakeapi.Server
 	lw     cache.ListerWatcherWithContext
+	others dynamic.ResourceInterface // of another resource, for unstructured objects
 	tap    *tap.Tap
 	ctx    context.Context
 	codec  codec.Codec
@@ -71,7 +72,7 @@ func newWorld(t *testing.T, form string, between func(*http.Response)) *world {
 		contentType, example = runtime.ContentTypeJSON, &unstructured.Unstructured{}
 	}
 	w.codec = must(codec.For(example))
-	w.tap = tap.New(w.codec, corev1.SchemeGroupVersion.WithKind("ConfigMap"), false)
+	w.tap = tap.New(w.codec, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "configmaps", false)
 	cfg := w.server.Config(contentType)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -89,6 +90,7 @@ func newWorld(t *testing.T, form string, between func(*http.Response)) *world {
 	w.lw = cache.ToListerWatcherWithContext(must(fakeapi.ListerWatcher(cfg, resource)))
 	if form == jsonUnstructured {
 		client := must(dynamic.NewForConfig(cfg)).Resource(resource)
+		w.others = must(dynamic.NewForConfig(cfg)).Resource(corev1.SchemeGroupVersion.WithResource("others"))
 		w.lw = &cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 				return client.List(ctx, opts)
@@ -130,7 +132,7 @@ func (w *world) list() (objects []*corev1.ConfigMap, encoded int, err error) {
 }
 
 func (w *world) take(obj runtime.Object) (cm *corev1.ConfigMap, encoded bool, err error) {
-	taken, err := w.tap.Take(obj)
+	taken, err := w.tap.Take(obj, false)
 	if err != nil {
 		return nil, false, err
 	}
@@ -360,8 +362,12 @@ func TestUnusualJSON(t *testing.T) {
 		"a selfLink of null": {metadata: `,"selfLink":null`},
 		"no UTF-8":           {metadata: ",\"uid\":\"\xff\""},
 		"kinds known late":   {sorted: true},
-		"kinds in objects": {sorted: true, encoded: 3, items: `[{"kind":"A","apiVersion":"v1","metadata":{"name":"a"}},` +
-			`{"apiVersion":"v1","kind":"B","metadata":{"name":"b"}},{"apiVersion":"v2","kind":"A","metadata":{"name":"c"}}]`},
+		"kinds in objects": {sorted: true, encoded: 3, items: `[{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}},` +
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}},{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c"}}]`},
+		"another kind": {items: `[{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"}}]`},
+		"another version, unusual": {
+			items: `[{"kind":"ConfigMap","apiVersion":"v2","metadata":{"name":"a","labels":{"a":null}}}]`,
+		},
 		"no items":            {items: `null`},
 		"an empty list":       {items: `[ ]`},
 		"metadata with space": {metadata: ` , "generation" : 1 `, encoded: 3},
@@ -381,7 +387,7 @@ func TestUnusualJSON(t *testing.T) {
 		objects, rv := w.sent("list")
 		encoded, names := 0, ""
 		for _, obj := range objects {
-			taken, err := w.tap.Take(obj)
+			taken, err := w.tap.Take(obj, false)
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
@@ -399,6 +405,40 @@ func TestUnusualJSON(t *testing.T) {
 	}
 }
 
+// TestOtherResource checks a ListerWatcher that lists another resource in between: that
+// is not tapped, and what it omits of its own is noticed.
+func TestOtherResource(t *testing.T) {
+	w := newWorld(t, jsonUnstructured, nil)
+	w.tap.Begin()
+	objects, rv := w.sent("list")
+	others := must(w.others.List(w.ctx, metav1.ListOptions{}))
+	for _, u := range others.Items {
+		if u.GetSelfLink() != "" || u.GetLabels() == nil {
+			t.Errorf("%s is slim", u.GetName())
+		}
+	}
+	for _, obj := range objects[:9] {
+		must(w.tap.Take(obj, false))
+	}
+	if err := w.tap.Reached(rv); !errors.Is(err, tap.ErrChanged) {
+		t.Errorf("nine of ten were taken: %v", err)
+	}
+}
+
+// TestMadeDeletions checks a ListerWatcher that makes deletions of other events, as one
+// does that selects by content, of which a slim object has nothing.
+func TestMadeDeletions(t *testing.T) {
+	for _, form := range forms {
+		w := newWorld(t, form, nil)
+		objects, _ := w.sent("stream")
+		for i, obj := range objects[:9] {
+			if _, err := w.tap.Take(obj, i == 8); errors.Is(err, tap.ErrChanged) != (i == 8) {
+				t.Errorf("%s, object %d: %v", form, i, err)
+			}
+		}
+	}
+}
+
 // TestChangedSlim checks that a member which a ListerWatcher adds to a slim object is
 // noticed.
 func TestChangedSlim(t *testing.T) {
@@ -409,7 +449,7 @@ func TestChangedSlim(t *testing.T) {
 			if u := obj.(*unstructured.Unstructured); i == 8 {
 				_ = unstructured.SetNestedField(u.Object, "x", path...)
 			}
-			if _, err := w.tap.Take(obj); errors.Is(err, tap.ErrChanged) != (i == 8) {
+			if _, err := w.tap.Take(obj, false); errors.Is(err, tap.ErrChanged) != (i == 8) {
 				t.Errorf("%s of object %d: %v", path, i, err)
 			}
 		}
@@ -617,7 +657,7 @@ func TestOmitted(t *testing.T) {
 			objects, rv := w.sent(way)
 			var err error
 			for _, i := range row.taken {
-				if _, err = w.tap.Take(objects[i]); err != nil {
+				if _, err = w.tap.Take(objects[i], false); err != nil {
 					break
 				}
 			}
@@ -644,7 +684,7 @@ func TestOmittedBefore(t *testing.T) {
 		}
 		objects, rv := w.sent("stream")
 		for _, obj := range objects {
-			if _, err := w.tap.Take(obj); err != nil {
+			if _, err := w.tap.Take(obj, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -719,7 +759,7 @@ func TestPagerBeginsAgain(t *testing.T) {
 		n := 0
 		for _, obj := range must(meta.ExtractList(l)) {
 			n++
-			if _, err := w.tap.Take(obj); err != nil {
+			if _, err := w.tap.Take(obj, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -756,7 +796,7 @@ func TestMergedWatches(t *testing.T) {
 				}
 				break
 			}
-			if _, err := w.tap.Take(e.Object); err != nil {
+			if _, err := w.tap.Take(e.Object, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -786,7 +826,7 @@ func TestListBesideStream(t *testing.T) {
 					objects["list"], rv = w.sent("list")
 				}
 				for _, obj := range objects[used] {
-					if _, err := w.tap.Take(obj); err != nil {
+					if _, err := w.tap.Take(obj, false); err != nil {
 						t.Fatal(err)
 					}
 				}

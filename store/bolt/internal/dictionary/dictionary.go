@@ -154,7 +154,7 @@ func Try(samples [][]byte, old func([]byte) int) (z codec.Compressor, is, was in
 			other = append(other, sample)
 		}
 	}
-	z = Train(half)
+	z = trained(codec.Train(half, codec.MaxS2Dictionary)) // of a large collection
 	if z == nil {
 		return nil, 0, 0
 	}
@@ -165,12 +165,16 @@ func Try(samples [][]byte, old func([]byte) int) (z codec.Compressor, is, was in
 	return z, is, was
 }
 
-// Train returns a compressor with a dictionary that is trained on payloads, or nil if the
-// payloads are not suitable.
-func Train(payloads [][]byte) codec.Compressor { return trained(codec.Train(payloads)) }
+// Train returns a compressor with a dictionary that is trained on the payloads of a
+// collection, or nil if they are not suitable.
+func Train(payloads [][]byte) codec.Compressor {
+	return trained(codec.Train(payloads, codec.DictionarySize(payloads)))
+}
 
 // TrainFast is Train for those who cannot wait: see codec.TrainFast.
-func TrainFast(payloads [][]byte) codec.Compressor { return trained(codec.TrainFast(payloads)) }
+func TrainFast(payloads [][]byte) codec.Compressor {
+	return trained(codec.TrainFast(payloads, codec.DictionarySize(payloads)))
+}
 
 func trained(z codec.Compressor, err error) codec.Compressor {
 	if err != nil {
