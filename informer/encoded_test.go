@@ -185,7 +185,7 @@ func TestTakesUnstructured(t *testing.T) {
 			example := unstructuredMap()
 			if strip { // dynamic informers know only the resource
 				example = &unstructured.Unstructured{}
-				opts.Scope = store.Scope{Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("")}
+				opts.Scope = store.Scope{Resource: "configmaps.example.com", Kind: corev1.SchemeGroupVersion.WithKind("")}
 			}
 			told := guarantees.New(nil)
 			begin := func() *run {

@@ -61,7 +61,7 @@ func (w *world) testLists(t *testing.T) {
 // codecOf returns nil for a kind that is not stored in protobuf.
 func codecOf(t *testing.T, r resource) codec.FromServer {
 	t.Helper()
-	c, err := codec.For(newObject(t, r))
+	c, err := codec.For(newObject(t, r, runtime.ContentTypeProtobuf))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,13 @@ func codecOf(t *testing.T, r resource) codec.FromServer {
 	return out
 }
 
-func newObject(t *testing.T, r resource) runtime.Object {
+func newObject(t *testing.T, r resource, form string) runtime.Object {
 	t.Helper()
+	if form == unstructuredForm {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(r.kind)
+		return u
+	}
 	obj, err := scheme.Scheme.New(r.kind)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +96,7 @@ func checkMessage(t *testing.T, r resource, c codec.FromServer, m message) {
 		t.Errorf("%s %s: refused", r.kind, m.key)
 		return
 	}
-	want := newObject(t, r)
+	want := newObject(t, r, runtime.ContentTypeProtobuf)
 	if err := want.(interface{ Unmarshal([]byte) error }).Unmarshal(m.raw); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +204,7 @@ func (w *world) checkDeletion(t *testing.T) {
 // atRV returns the message of an object whose resource version is set to rv.
 func atRV(t *testing.T, r resource, m message, rv string) []byte {
 	t.Helper()
-	obj := newObject(t, r).(interface {
+	obj := newObject(t, r, runtime.ContentTypeProtobuf).(interface {
 		metav1.Object
 		Unmarshal([]byte) error
 		Marshal() ([]byte, error)

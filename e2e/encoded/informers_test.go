@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -28,17 +29,21 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
+// unstructuredForm is the form of informers of unstructured objects, which receive JSON.
+// The other forms are the content types of objects with a Go type.
+const unstructuredForm = "unstructured"
+
 // testInformers checks that informers hold what the server has, after a cold start, after
 // events and after a warm start, whether they store objects as the server encodes them or
 // receive JSON.
 func (w *world) testInformers(t *testing.T) {
-	for _, contentType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
-		t.Run(contentType, func(t *testing.T) {
+	for _, form := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON, unstructuredForm} {
+		t.Run(form, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "informers.db")
 			for _, start := range []string{"cold", "warm"} {
-				s := w.start(t, path, contentType)
+				s := w.start(t, path, form)
 				equal := s.checkEqual()
-				pod := start + "-" + strings.TrimPrefix(contentType, "application/")
+				pod := start + "-" + strings.TrimPrefix(form, "application/")
 				w.create(t, newPod(pod))
 				for _, x := range writes {
 					w.write(t, pod, x)
@@ -47,7 +52,7 @@ func (w *world) testInformers(t *testing.T) {
 				w.removeFinalizer(t, pod)
 				s.checkEqualOf(w.resourceOf(t, podKind))
 				s.stop()
-				s.checkMarks(contentType == runtime.ContentTypeProtobuf, start == "cold")
+				s.checkMarks(form, start == "cold")
 				if !t.Failed() {
 					t.Logf("%s start: %d objects of %d resources, and a pod after %d writes: all equal", start, equal, len(w.resources), len(writes)+1)
 				}
@@ -60,15 +65,15 @@ func (w *world) testInformers(t *testing.T) {
 type session struct {
 	*world
 	t *testing.T
-	// By the path of the resource. The clients do not use the informers' transport.
-	clients   map[string]rest.Interface
+	// By the path of the resource. The lists do not use the informers' transport.
+	lists     map[string]cache.ListerWithContext
 	informers map[string]cache.SharedIndexInformer
 	answers   *answers
 	stop      func()
 }
 
 // start returns when all informers have synced.
-func (w *world) start(t *testing.T, path, contentType string) *session {
+func (w *world) start(t *testing.T, path, form string) *session {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(keys, []byte(strings.Repeat("5e", 32)), 0o600); err != nil {
@@ -79,7 +84,10 @@ func (w *world) start(t *testing.T, path, contentType string) *session {
 		t.Fatal(err)
 	}
 	cfg := w.cp.Config()
-	cfg.QPS, cfg.ContentType = -1, contentType
+	cfg.QPS, cfg.ContentType = -1, form
+	if form == unstructuredForm {
+		cfg.ContentType = runtime.ContentTypeJSON
+	}
 	informer.TakeEncoded(cfg) // which NewFactory need not do again
 	factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 	if err != nil {
@@ -87,18 +95,17 @@ func (w *world) start(t *testing.T, path, contentType string) *session {
 	}
 	s := &session{
 		world: w, t: t, answers: &answers{marks: map[string]int{}},
-		clients: map[string]rest.Interface{}, informers: map[string]cache.SharedIndexInformer{},
+		lists: map[string]cache.ListerWithContext{}, informers: map[string]cache.SharedIndexInformer{},
 	}
 	cfg.Wrap(s.answers.wrap)
 	direct := w.cp.Config()
-	direct.QPS, direct.ContentType = -1, contentType
+	direct.QPS, direct.ContentType = -1, cfg.ContentType
 	ctx, cancel := context.WithCancel(t.Context())
 	var running wait.Group
 	var synced []cache.DoneChecker
 	for _, r := range w.resources {
-		lw := cache.NewFilteredListWatchFromClient(restClient(t, cfg, r), r.Resource, "", func(*metav1.ListOptions) {})
-		inf := factory.NewInformer(lw, newObject(t, r), 0, cache.Indexers{})
-		s.clients[r.path()], s.informers[r.path()] = restClient(t, direct, r), inf
+		inf := factory.NewInformer(listWatch(t, cfg, r, form), newObject(t, r, form), 0, cache.Indexers{})
+		s.lists[r.path()], s.informers[r.path()] = cache.ToListerWithContext(listWatch(t, direct, r, form)), inf
 		synced = append(synced, inf.HasSyncedChecker())
 		running.StartWithContext(ctx, inf.RunWithContext)
 	}
@@ -116,6 +123,25 @@ func (w *world) start(t *testing.T, path, contentType string) *session {
 		t.Fatal("the informers did not sync")
 	}
 	return s
+}
+
+// listWatch returns the ListerWatcher of a resource, by a client that is made from cfg.
+func listWatch(t *testing.T, cfg *rest.Config, r resource, form string) cache.ListerWatcher {
+	t.Helper()
+	if form != unstructuredForm {
+		return cache.NewFilteredListWatchFromClient(restClient(t, cfg, r), r.Resource, "", func(*metav1.ListOptions) {})
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := client.Resource(r.GroupVersionResource)
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, opts)
+		},
+		WatchFuncWithContext: objects.Watch,
+	}
 }
 
 func restClient(t *testing.T, cfg *rest.Config, r resource) rest.Interface {
@@ -149,7 +175,7 @@ func (s *session) checkEqualOf(r resource) (objects int) {
 	s.t.Helper()
 	var server, held map[string]runtime.Object
 	err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		list, err := s.clients[r.path()].Get().Resource(r.Resource).Do(ctx).Get()
+		list, err := s.lists[r.path()].ListWithContext(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
 		}
@@ -195,16 +221,16 @@ func rvOf(obj runtime.Object) string {
 	return accessor.GetResourceVersion()
 }
 
-// checkMarks checks which answers contained encoded objects: with protobuf, all lists of
-// a cold start and the events of pods.
-func (s *session) checkMarks(isProtobuf, cold bool) {
+// checkMarks checks which answers contained encoded objects: with protobuf, and with
+// unstructured objects, all lists of a cold start and the events of pods.
+func (s *session) checkMarks(form string, cold bool) {
 	s.t.Helper()
 	s.answers.mu.Lock()
 	defer s.answers.mu.Unlock()
 	for _, r := range s.resources {
 		marks := s.answers.marks[r.path()]
 		switch {
-		case !isProtobuf || inMsgpack.Has(r.kind.Kind):
+		case form == runtime.ContentTypeJSON || form == runtime.ContentTypeProtobuf && inMsgpack.Has(r.kind.Kind):
 			if marks > 0 {
 				s.t.Errorf("%s: %d encoded objects, want none", r.kind, marks)
 			}
@@ -239,13 +265,16 @@ type answer struct {
 	io.ReadCloser
 	all  *answers
 	path string
+	last []byte // what was read last: a mark may begin there
 }
 
-// Read implements io.Reader. A mark at the end of p may be missed.
+// Read implements io.Reader.
 func (a *answer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
+	text := append(a.last, p[:n]...)
+	a.last = bytes.Clone(text[max(0, len(text)-10):])
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	a.all.marks[a.path] += bytes.Count(p[:n], []byte("\x00informctl/"))
+	a.all.marks[a.path] += bytes.Count(text, []byte("\x00informctl/")) + bytes.Count(text, []byte(`0informctl/`))
 	return n, err
 }

@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -29,7 +30,7 @@ func newTap(o Options) *tap.Tap {
 	if !takes || o.Transform != nil && !o.Strip || o.Scope.Form == store.Metadata {
 		return nil
 	}
-	return tap.New(o.Codec, o.Scope.Kind, o.Scope.Resource, o.Strip)
+	return tap.New(o.Codec, o.Scope.Kind, schema.ParseGroupResource(o.Scope.Resource).Resource, o.Strip)
 }
 
 // take returns the object of a list or a watch, encoded if it came so. If the

@@ -93,9 +93,9 @@ type Tap struct {
 	protobuf         codec.FromServer // the codec, or nil
 	json             codec.FromJSON   // the codec, or nil
 	apiVersion, kind string           // kind may be "" for unstructured objects
-	resource         string
-	strip            bool   // managedFields are removed
-	mark             string // how the selfLink of a marked object begins
+	resource         string           // as in a path
+	strip            bool             // managedFields are removed
+	mark             string           // how the selfLink of a marked object begins
 	state            atomic.Int32
 	// number of objects that were, or could have been, slim
 	slim atomic.Uint64
@@ -158,9 +158,9 @@ const (
 	wholeEvery = 256
 )
 
-// New returns a Tap for the objects of a resource. With strip, the objects that it takes
-// encoded lack their managedFields. It returns nil if the codec is neither a
-// [codec.FromServer] nor a [codec.FromJSON].
+// New returns a Tap for the objects of a resource, named as in a path. With strip, the
+// objects that it takes encoded lack their managedFields. It returns nil if the codec is
+// neither a [codec.FromServer] nor a [codec.FromJSON].
 func New(c codec.Codec, kind schema.GroupVersionKind, resource string, strip bool) *Tap {
 	t := &Tap{
 		codec: c, apiVersion: kind.GroupVersion().String(), kind: kind.Kind, resource: resource, strip: strip, mark: newMark(),
