@@ -20,8 +20,9 @@ type FromJSON interface {
 	// AppendJSON appends to b what Encode returns for the object that client-go decodes
 	// from the text at the beginning of text. ok is false if the text is not exactly such
 	// an object, with a kind and with metadata that MetadataOf reads; b is then returned
-	// unchanged. AppendJSON keeps no reference to text.
-	AppendJSON(b, text []byte, o JSONObject) (_ []byte, at JSONOffsets, ok bool)
+	// unchanged. The Metadata is that of what was appended. AppendJSON keeps no reference
+	// to text.
+	AppendJSON(b, text []byte, o JSONObject) (_ []byte, m Metadata, at JSONOffsets, ok bool)
 }
 
 // JSONObject says how AppendJSON reads an object.
@@ -41,16 +42,16 @@ type JSONOffsets struct {
 }
 
 // AppendJSON implements FromJSON.
-func (unstructuredCodec) AppendJSON(b, text []byte, o JSONObject) (_ []byte, at JSONOffsets, ok bool) {
+func (unstructuredCodec) AppendJSON(b, text []byte, o JSONObject) (_ []byte, m Metadata, at JSONOffsets, ok bool) {
 	t := transcoder{Scanner: jsonscan.New(text), object: o, out: b}
 	if t.Next() != '{' {
-		return b, at, false
+		return b, m, at, false
 	}
 	t.value(atObject)
-	if _, ok = readPacked(t.out[len(b):]); !ok || !t.OK() || t.metadata == 0 {
-		return b, at, false
+	if m, ok = readPacked(t.out[len(b):]); !ok || !t.OK() || t.metadata == 0 {
+		return b, Metadata{}, at, false
 	}
-	return t.out, JSONOffsets{t.metadata, t.Offset()}, true
+	return t.out, m, JSONOffsets{t.metadata, t.Offset()}, true
 }
 
 // place is where a value of an object is, as far as that matters.

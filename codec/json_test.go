@@ -32,7 +32,7 @@ var widget = codec.JSONObject{APIVersion: "example.com/v1", Kind: "Widget"}
 func judgeJSON(t *testing.T, text []byte, o codec.JSONObject) bool {
 	t.Helper()
 	c := jsonCodec(t)
-	got, at, ok := c.AppendJSON([]byte("x"), text, o)
+	got, _, at, ok := c.AppendJSON([]byte("x"), text, o)
 	if !ok {
 		if string(got) != "x" {
 			t.Errorf("%q: appended %q and refused", text, got)

@@ -24,13 +24,13 @@ type jsonMarker struct {
 // returns the size of the object's text. ok is false if the object cannot be marked.
 func (w *jsonMarker) mark(b, text []byte, deleted bool) (_ []byte, size int, ok bool) {
 	t := w.tap
+	var m codec.Metadata
 	var at codec.JSONOffsets
-	w.data, at, ok = t.json.AppendJSON(w.data[:0], text, codec.JSONObject{
+	w.data, m, at, ok = t.json.AppendJSON(w.data[:0], text, codec.JSONObject{
 		APIVersion: w.apiVersion, Kind: w.kind, WithoutManagedFields: t.strip,
 	})
-	m, isRead := codec.MetadataOf(t.json, w.data)
 	how, kept := t.choose(), []byte(nil)
-	if ok = ok && isRead && len(m.Name) > 0 && m.SelfLink == nil; ok {
+	if ok = ok && len(m.Name) > 0 && m.SelfLink == nil; ok {
 		kept = bytes.Clone(w.data)
 	} else {
 		how = asSent
@@ -53,8 +53,8 @@ func (w *jsonMarker) mark(b, text []byte, deleted bool) (_ []byte, size int, ok 
 }
 
 // identity returns the kind and the selfLink of the object at the beginning of text,
-// which AppendJSON has refused. ok is false for a selfLink that no server sets, and for
-// another text.
+// which is sent as the server has sent it. ok is false for a selfLink that no server
+// sets, and for another text.
 func (w *jsonMarker) identity(text []byte) (m codec.Metadata, at codec.JSONOffsets, ok bool) {
 	s := jsonscan.New(text)
 	for s.Open('{'); s.More('}'); {
