@@ -79,7 +79,10 @@ func TestFindings(t *testing.T) {
 		"M5 the index of the marks":                      testIndex,
 		"M6 a scope that is dropped":                     testDrop,
 		"M7 options of the tables":                       testTableOptions,
+		"M8 a database that does not notify":             testNoNotification,
+		"M10 databases that only look like PostgreSQL":   testEngines,
 		"M11 deletions without order":                    testNoOrder,
+		"M12 two clusters that were cloned":              testCloned,
 		"a rewind whose list did not end":                testRewindForgotten,
 		"a rewind that another scope has shown":          testRewoundElsewhere,
 		"a rewind that the others have not listed":       testRewoundNoted,
@@ -106,6 +109,7 @@ func TestFindings(t *testing.T) {
 		"a probe that waits for a lock":                  testLockedProbe,
 		"a take-over is no sign of life":                 testTakeOverHearsNothing,
 		"a scope that is to be published twice":          testSameScope,
+		"a scope that two groups name":                   testTwoGroups,
 		"a busy watch whose source is switched":          testSwitchedBusy,
 		"the schema of SQL":                              testSchemaOfSQL,
 		"a future time is no sign of life":               testFutureTimes,
@@ -291,6 +295,7 @@ func TestSQLFindings(t *testing.T) {
 	for name, test := range map[string]func(*scene){
 		"the deletion of an object that is refused": testRefusedDeletion,
 		"a first object that is refused":            testRefusedFirst,
+		"M14 the kind of typed objects":             testKinds,
 		"parts by bytes":                            testProjectedParts,
 		"content that a list has found to differ":   testOtherContent,
 		"feeds of two schemas":                      testTwoFeeds,
@@ -348,7 +353,7 @@ func testHole(sc *scene) {
 
 func testLostParts(sc *scene) {
 	l := sc.begin(object("a", 1), object("b", 2))
-	if err := l.write(sc.Context()); err != nil {
+	if err := l.wrote(sc.Context()); err != nil {
 		sc.Fatal(err)
 	}
 	sc.exec("DELETE FROM informctl.object")
@@ -358,7 +363,7 @@ func testLostParts(sc *scene) {
 	_ = l.Close()
 	sc.list(10, object("a", 1), object("b", 2))
 	l = sc.begin(object("a", 1), object("b", 12))
-	if err := l.write(sc.Context()); err != nil {
+	if err := l.wrote(sc.Context()); err != nil {
 		sc.Fatal(err)
 	}
 	sc.exec("DELETE FROM informctl.staging")
@@ -1217,7 +1222,7 @@ func testDeposedList(sc *scene) {
 	l := sc.begin(object("a", 1))
 	sc.w, sc.s = sc.publisher("second")
 	sc.list(10, object("a", 1), object("b", 2))
-	if err := l.write(sc.Context()); !errors.Is(err, errFenced) {
+	if err := l.wrote(sc.Context()); !errors.Is(err, errFenced) {
 		sc.Errorf("a part of a publisher that was deposed: %v", err)
 	}
 	l.w.complete = false
@@ -1753,6 +1758,116 @@ func testSameScope(sc *scene) {
 	}
 	if err := publish(modelScope, selected); err != nil {
 		sc.Errorf("a scope and a part of it: %v", err)
+	}
+}
+
+// testTwoGroups checks that of two groups which name a scope the one that publishes it
+// goes on, and that the other one has it after that.
+func testTwoGroups(sc *scene) {
+	sc.list(10, object("a", 1))
+	sc.exec("INSERT INTO informctl.lease (grp, holder, expires, heard) VALUES ('other', 'second', 'infinity', clock_timestamp())")
+	other := &writer{db: sc.db, holder: "second", group: "other", ttl: 10 * time.Second, scope: modelScope, wrote: func(int64) {}}
+	if err := other.takeOver(sc.Context()); !errors.Is(err, errOtherGroup) || !strings.Contains(err.Error(), `"c1"`) {
+		sc.Fatalf("the scope of another group is taken over: %v, want an error that names the group", err)
+	}
+	sc.push(cache.Added, object("b", 11)) // its publisher was not disturbed
+	for what, statement := range map[string]string{
+		"has ended":                  "UPDATE informctl.lease SET expires = '-infinity' WHERE grp = 'c1'",
+		"was of a clock hours ahead": "UPDATE informctl.lease SET expires = 'infinity', heard = clock_timestamp() + interval '3 hours' WHERE grp = 'c1'",
+		"does not publish it":        "UPDATE informctl.lease SET expires = 'infinity', heard = clock_timestamp(), holder = 'third' WHERE grp = 'c1'",
+	} {
+		sc.exec("UPDATE informctl.scope SET grp = 'c1', holder = 'first'")
+		sc.exec(statement)
+		if err := other.takeOver(sc.Context()); err != nil {
+			sc.Errorf("the lease of the other group %s, and the scope is not taken over: %v", what, err)
+		}
+	}
+	sc.exec("UPDATE informctl.lease SET holder = 'third' WHERE grp = 'other'")
+	if err := other.takeOver(sc.Context()); !errors.Is(err, errFenced) {
+		sc.Errorf("without the lease: %v, want %v", err, errFenced)
+	}
+}
+
+// testNoNotification opens a database that takes LISTEN and notifies nobody, as a pooler
+// of transactions does: changes are polled.
+func testNoNotification(sc *scene) {
+	defer func(d time.Duration) { patience = d }(patience)
+	patience = time.Nanosecond
+	db, err := Open(sc.Context(), sc.dsn, Options{Schema: sc.db.opts.Schema, Poll: 5 * time.Millisecond, Listen: true})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	listening := "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' || $1 || '%'"
+	for one[int](sc, listening, sc.db.opts.Schema) > 0 { // the server sees the end of a connection later
+		<-time.After(time.Millisecond)
+	}
+	sc.list(10, object("a", 1))
+	lw, err := db.ListerWatcher(modelScope, &corev1.ConfigMap{}, FollowOptions{})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "10"})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer w.Stop()
+	sc.push(cache.Added, object("b", 11))
+	if e := <-w.ResultChan(); e.Type != watch.Added || nameOf(e.Object) != "default/b" {
+		sc.Errorf("the watch has %s %s", e.Type, nameOf(e.Object))
+	}
+}
+
+func testEngines(sc *scene) {
+	for version, name := range map[string]string{
+		one[string](sc, "SELECT version()"):                                          "",
+		"PostgreSQL 17.2 on aarch64-unknown-linux-gnu, compiled by gcc, 64-bit":      "",
+		"CockroachDB CCL v24.1.2 (x86_64-pc-linux-gnu, built 2024/07/02, go1.22.4)":  "CockroachDB",
+		"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang":   "YugabyteDB",
+		"PostgreSQL 15.2-YB-2025.1.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang": "YugabyteDB",
+	} {
+		err := checkEngine(version)
+		if isRefused := err != nil; isRefused != (name != "") || isRefused && !strings.Contains(err.Error(), name) {
+			sc.Errorf("%s: %v", version, err)
+		}
+	}
+}
+
+// testCloned checks that of two clusters with one identity, since one was cloned from the
+// other, one is published, and both are in two schemas.
+func testCloned(sc *scene) {
+	try := func(schema string) time.Duration {
+		sc.Helper()
+		if err := Migrate(sc.Context(), sc.dsn, Options{Schema: schema}); err != nil {
+			sc.Fatal(err)
+		}
+		db, err := Open(sc.Context(), sc.dsn, Options{Schema: schema})
+		if err != nil {
+			sc.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		clone := &lease{db: db, table: db.sql("informctl.lease"), group: "c1", holder: "of the clone", ttl: 10 * time.Second}
+		wait, err := clone.try(sc.Context())
+		if err != nil {
+			sc.Fatal(err)
+		}
+		return wait
+	}
+	if try(sc.db.opts.Schema) == 0 {
+		sc.Error("the publisher of a clone has the lease, too")
+	}
+	if try(pgtest.Schema()) > 0 {
+		sc.Error("the publisher of a clone waits for a lease in another schema")
+	}
+	sc.push(cache.Added, object("a", 11))
+}
+
+// testKinds checks that jsonb says what a typed object is, whose fields do not.
+func testKinds(sc *scene) {
+	sc.list(10, object("a", 1))
+	sc.project(sc.projector())
+	if kind := one[string](sc, "SELECT object ->> 'apiVersion' || ' ' || (object ->> 'kind') FROM kube.object"); kind != "v1 ConfigMap" {
+		sc.Errorf("the object is a %q", kind)
 	}
 }
 

@@ -21,8 +21,9 @@ import (
 
 // PublishOptions configure Publish. The zero value is usable.
 type PublishOptions struct {
-	// Group names what one publisher at a time does: its scopes. "" means the cluster of
-	// the scopes.
+	// Group names what one publisher at a time does: its scopes. Publishers of one group
+	// have the same scopes, and those of several groups have others: a scope that another
+	// group publishes is waited for. "" means the cluster of the scopes.
 	Group string
 	// Interval is how long a change waits for others to share its transaction, at most,
 	// if there was a transaction within it. 0 means 50 ms.
@@ -195,6 +196,8 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 			return
 		case errors.Is(err, errFenced), errors.Is(err, errMoved):
 			wait = p.lease.ttl / 20
+		case errors.Is(err, errOtherGroup):
+			wait = p.lease.ttl
 		case isRefused(err), errors.Is(err, errNoOrder), errors.Is(err, errForeign), isObjectError(err):
 			wait = problemWait
 			p.report(ctx, w, err)

@@ -25,6 +25,9 @@ var maxDifferences = 50_000
 // relist receives one list. The first list of a scope is written to the objects, which
 // nobody reads before it has ended; of later ones what differs goes to the table staging.
 // All parts are fenced, and Finish counts them, because parts do not move the log's end.
+//
+// One part is written while the next one is filled. Whatever else uses the writer, or
+// writes, waits for it before; so does Close.
 type relist struct {
 	s        *sink
 	w        *writer
@@ -37,8 +40,9 @@ type relist struct {
 	staged   map[string]bool   // of the keys in seen, those that differ from headers
 	part     map[string]*row   // not written yet
 	partSize int
-	newest   int64 // resource version of the objects in the list
-	passed   bool  // a difference has a resource version that the log has passed
+	writing  chan error // receives the outcome of the part that is being written; nil if none is
+	newest   int64      // resource version of the objects in the list
+	passed   bool       // a difference has a resource version that the log has passed
 }
 
 func (w *writer) newRelist(ctx context.Context, s *sink, reason string) (*relist, error) {
@@ -141,6 +145,9 @@ func (l *relist) Remove(ctx context.Context, obj runtime.Object) error {
 	if err != nil {
 		return err
 	}
+	if err := l.written(); err != nil {
+		return err
+	}
 	key := string(r.key)
 	delete(l.seen, key)
 	l.drop(key)
@@ -162,24 +169,38 @@ func (l *relist) drop(key string) {
 	}
 }
 
-// write writes the part.
+// write begins to write the part, after the one before. A failure of the one before is
+// returned.
 func (l *relist) write(ctx context.Context) error {
-	if len(l.part) == 0 {
-		return nil
+	if err := l.written(); err != nil || len(l.part) == 0 {
+		return err
 	}
 	var rows objectRows
 	for _, r := range l.part {
 		rows.add(r)
 	}
-	err := l.fenced(ctx, func(b *batch) {
-		if l.isFirst {
-			rows.queue(b, l.w.db, l.w.id)
-		} else {
-			rows.stage(b, l.w.db, l.w.id, l.id)
-		}
-	})
 	clear(l.part)
 	l.partSize = 0
+	l.writing = make(chan error, 1)
+	go func() { // ends when the part is written, or with the context; written waits for it
+		l.writing <- l.fenced(ctx, func(b *batch) {
+			if l.isFirst {
+				rows.queue(b, l.w.db, l.w.id)
+			} else {
+				rows.stage(b, l.w.db, l.w.id, l.id)
+			}
+		})
+	}()
+	return nil
+}
+
+// written waits until no part is being written, and returns the failure of that part.
+func (l *relist) written() error {
+	if l.writing == nil {
+		return nil
+	}
+	err := <-l.writing
+	l.writing = nil
 	return err
 }
 
@@ -199,6 +220,7 @@ func (l *relist) fenced(ctx context.Context, queue func(*batch)) error {
 
 // Close implements reflector.Relist.
 func (l *relist) Close() error {
+	_ = l.written() // a failure has ended the sink
 	l.s.listEnded()
 	return nil
 }
@@ -219,6 +241,9 @@ func (l *relist) Finish(ctx context.Context, rv string) error {
 		return fmt.Errorf("the list of resource version %d has an object of %d", n, l.newest)
 	}
 	if err := l.write(ctx); err != nil {
+		return err
+	}
+	if err := l.written(); err != nil {
 		return err
 	}
 	l.s.mu.Lock()

@@ -129,6 +129,14 @@ func (sc *scene) begin(objects ...*corev1.ConfigMap) *relist {
 	return l.(*relist)
 }
 
+// wrote writes the part of a list, to its end.
+func (l *relist) wrote(ctx context.Context) error {
+	if err := l.write(ctx); err != nil {
+		return err
+	}
+	return l.written()
+}
+
 // list publishes a list.
 func (sc *scene) list(rv int64, objects ...*corev1.ConfigMap) {
 	sc.Helper()

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -41,6 +42,13 @@ func migrate(ctx context.Context, dsn string, opts Options, schema, statements s
 		if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '2s', true), pg_advisory_xact_lock(hashtext('informctl/migrate'))"); err != nil {
 			return fmt.Errorf("wait for another migration: %w", err)
 		}
+		var engine string
+		if err := tx.QueryRow(ctx, "SELECT version()").Scan(&engine); err != nil {
+			return fmt.Errorf("ask for the version of the server: %w", err)
+		}
+		if err := checkEngine(engine); err != nil {
+			return err
+		}
 		table := pgx.Identifier{schema, "version"}.Sanitize()
 		var there, hasSchema bool
 		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL, to_regnamespace(quote_ident($2)) IS NOT NULL", table, schema).Scan(&there, &hasSchema); err != nil {
@@ -65,6 +73,18 @@ func migrate(ctx context.Context, dsn string, opts Options, schema, statements s
 		}
 		return nil
 	})
+}
+
+// checkEngine returns an error if the version of a server, as it tells it, is that of a
+// database which speaks PostgreSQL's protocol and does not keep its promises: the fence
+// of a commit needs FOR SHARE to lock, and statements that see what was committed.
+func checkEngine(version string) error {
+	for mark, name := range map[string]string{"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"} {
+		if strings.Contains(version, mark) {
+			return fmt.Errorf("the server is %s, which is not supported: use PostgreSQL 14 or newer", name)
+		}
+	}
+	return nil
 }
 
 func (db *DB) checkVersion(ctx context.Context) error {

@@ -20,6 +20,8 @@ var (
 	// errFenced: another publisher has the scope, or the database went back to a state
 	// before this one had it.
 	errFenced = errors.New("another process publishes the scope")
+	// errOtherGroup: two groups name the scope. The one that publishes it goes on.
+	errOtherGroup = errors.New("the scope is published by the group")
 	// errMoved: the log does not end where this publisher has ended it.
 	errMoved = errors.New("the database went back to an earlier state")
 	// errCheck: what a commit depends on is not in the database.
@@ -67,18 +69,36 @@ func (w *writer) takeOver(ctx context.Context) error {
 	w.id, w.caught = id, false
 	var problem string
 	err = w.locked(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, w.db.sql(`UPDATE informctl.scope SET epoch = epoch + 1, holder = $2, grp = $3
+		err := tx.QueryRow(ctx, w.db.sql(`UPDATE informctl.scope s SET epoch = epoch + 1, holder = $2, grp = $3
 			WHERE id = $1 AND EXISTS (SELECT FROM informctl.lease WHERE grp = $3 AND holder = $2)
-			RETURNING epoch, complete, problem`), w.id, w.holder, w.group).Scan(&w.epoch, &w.complete, &problem)
+			AND (grp = $3 OR NOT EXISTS (SELECT FROM informctl.lease o WHERE o.grp = s.grp AND o.holder = s.holder AND o.expires > clock_timestamp()
+				AND o.heard <= clock_timestamp() + $4 * interval '1 millisecond'))
+			RETURNING epoch, complete, problem`), w.id, w.holder, w.group, w.ttl.Milliseconds()).Scan(&w.epoch, &w.complete, &problem)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return w.whyNot(ctx, tx)
+		}
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	w.failed, w.rewound = problem != "", problem == reflector.Rewound
+	return w.readEnd(ctx)
+}
+
+// whyNot returns why a scope cannot be taken over: another process has the lease, or the
+// publisher of another group publishes the scope.
+func (w *writer) whyNot(ctx context.Context, tx pgx.Tx) error {
+	var group string
+	err := tx.QueryRow(ctx, w.db.sql("SELECT s.grp FROM informctl.scope s WHERE id = $1 AND grp <> $3 AND EXISTS (SELECT FROM informctl.lease WHERE grp = $3 AND holder = $2)"),
+		w.id, w.holder, w.group).Scan(&group)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errFenced
 	}
 	if err != nil {
 		return err
 	}
-	w.failed, w.rewound = problem != "", problem == reflector.Rewound
-	return w.readEnd(ctx)
+	return fmt.Errorf("%w %q", errOtherGroup, group)
 }
 
 // locked runs a transaction that may wait for the lock of a publisher that is gone. It

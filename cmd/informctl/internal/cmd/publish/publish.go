@@ -38,6 +38,7 @@ type options struct {
 	postgres pgflags.Flags
 	sql      bool
 	history  string
+	group    string
 	log      cmdutil.LogFlags
 	metrics  probes.Flags
 
@@ -56,8 +57,9 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 
 One list and one watch of each resource serve all that follow the database, as informctl
 run --postgres does, or programs with a ListerWatcher of the package postgres. Start two:
-one publishes, and the other takes over when that is gone. They need no disk. Make the
-tables with informctl postgres migrate first.
+one publishes, and the other takes over when that is gone. They need no disk.
+Two that publish different resources of one cluster need a --group each. Make the tables
+with informctl postgres migrate first.
 
 --all publishes every resource that can be listed and watched, without Secrets, which are
 never published, and without events and leases, unless they are named. The server is asked
@@ -84,6 +86,8 @@ in SQL, to the schema kube.`),
 	flags.BoolVar(&o.sql, "sql", false, "Write what is published as jsonb to the schema kube, for questions in SQL.")
 	flags.StringVar(&o.history, "history", "", "For how long a follower may be away and go on without a list: AGE, and BYTES of each resource at most, as 24h,1GiB, which is the default. With --sql, how long kube.history keeps a change; by default 30d.")
 	cmdutil.RefuseEmpty(flags, "history", "write AGE, as 24h or 7d, or AGE,BYTES, as 24h,1GiB")
+	flags.StringVar(&o.group, "group", "", "`NAME` of what takes turns: of the publishers of one group, one publishes. Deployments that publish different resources of one cluster need one each. By default the identity of the cluster.")
+	cmdutil.RefuseEmpty(flags, "group", "it is no name")
 	o.log.Add(cmd)
 	o.metrics.Add(flags, "")
 	return cmd
@@ -120,6 +124,8 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 		return cmdutil.Usagef(cmd, "--history %w", err)
 	case r.Off:
 		return cmdutil.Usagef(cmd, "--history off: without a log, nobody could follow")
+	case o.sql && o.group != "":
+		return cmdutil.Usagef(cmd, "--group is of what is published, and --sql publishes nothing")
 	case o.sql && r.Bytes > 0:
 		return cmdutil.Usagef(cmd, "--history of --sql is an AGE only, as 30d")
 	}
@@ -221,7 +227,7 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 	for _, name := range names {
 		list = append(list, collections[name])
 	}
-	err := db.Publish(ctx, list, postgres.PublishOptions{KeepAge: o.keepAge, KeepBytes: o.keepBytes})
+	err := db.Publish(ctx, list, postgres.PublishOptions{Group: o.group, KeepAge: o.keepAge, KeepBytes: o.keepBytes})
 	cancel()
 	<-asked
 	return err
