@@ -857,16 +857,22 @@ func testPages(sc *scene) {
 		sc.push(cache.Added, obj)
 	}
 	w := &watcher{l: sc.follower(FollowOptions{}), id: sc.w.id, pos: anchor{seq: 1, tx: one[int64](sc, "SELECT tx FROM informctl.change WHERE seq = 1")}}
-	items, _, _, err := w.page(sc.Context())
+	page, _, _, err := w.page(sc.Context())
 	if err != nil {
 		sc.Fatal(err)
 	}
-	size := 0
-	for _, it := range items {
-		size += len(it.data)
+	few, err := w.few(sc.Context())
+	if err != nil {
+		sc.Fatal(err)
 	}
-	if size > pageBytes+500<<10 || size == 0 {
-		sc.Errorf("a page has %d bytes, want %d and one object at most", size, pageBytes)
+	for what, items := range map[string][]logRow{"page": page, "page of a watch that is not behind": few} {
+		size := 0
+		for _, it := range items {
+			size += len(it.data)
+		}
+		if size > pageBytes+500<<10 || size == 0 {
+			sc.Errorf("a %s has %d bytes, want %d and one object at most", what, size, pageBytes)
+		}
 	}
 	bomb := compressor().EncodeAll(make([]byte, 100<<20), nil)
 	if _, err := w.l.decoder.decode(raw.JSON, bomb); err == nil {

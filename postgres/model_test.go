@@ -692,10 +692,10 @@ func (m *model) goBack() {
 
 func TestModel(t *testing.T) {
 	dsn := pgtest.DSN(t)
-	defer func(a, b, c time.Duration, d, e, f int) {
-		firstWait, lagPatience, rewoundAfter, partSize, maxDifferences, pageRows = a, b, c, d, e, f
-	}(firstWait, lagPatience, rewoundAfter, partSize, maxDifferences, pageRows)
-	firstWait, lagPatience, rewoundAfter, partSize, pageRows = time.Millisecond, 20*time.Millisecond, 0, 1, 2
+	defer func(a, b, c time.Duration, d, e, f, g int) {
+		firstWait, lagPatience, rewoundAfter, partSize, maxDifferences, pageRows, fewRows = a, b, c, d, e, f, g
+	}(firstWait, lagPatience, rewoundAfter, partSize, maxDifferences, pageRows, fewRows)
+	firstWait, lagPatience, rewoundAfter, partSize, pageRows, fewRows = time.Millisecond, 20*time.Millisecond, 0, 1, 2, 1
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{t: t, dsn: dsn, schema: pgtest.Schema(), up: &upstream{rv: 1, now: map[string]*corev1.ConfigMap{}, states: map[int64]content{1: {}}}}
 		if err := Migrate(t.Context(), dsn, Options{Schema: m.schema}); err != nil {

@@ -22,6 +22,11 @@ import (
 // pageRows and pageBytes bound what a watch reads at once.
 var pageRows, pageBytes = 500, 8 << 20
 
+// fewRows is how many rows a watch reads at once that has read all there was. PostgreSQL
+// needs a quarter of the time for it, which is mostly that to plan the statement, and
+// each watch asks after each commit.
+var fewRows = 50
+
 // lagPatience is how long a watch waits for a row that it has read and that is not there
 // any more, while the log ends before it.
 var lagPatience = 10 * time.Second
@@ -59,7 +64,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	l.setRefuses(false)
 	w := &watcher{
 		l: l, id: s.id, since: s.since, bookmarks: opts.AllowWatchBookmarks, out: make(chan watch.Event), from: from,
-		endsInitial: isList,
+		behind: true, endsInitial: isList,
 	}
 	switch {
 	case isList && from > s.last.rv:
@@ -142,6 +147,7 @@ type watcher struct {
 	newest      *change // the last change up to pos; nil if it is not known
 	from        int64
 	initial     bool
+	behind      bool // there may be more than fewRows rows after pos
 	endsInitial bool // a bookmark says where the initial events end
 	skipping    bool
 	bookmarks   bool
@@ -292,11 +298,16 @@ type logRow struct {
 func (w *watcher) readRows(ctx context.Context) (n int, err error) {
 	var items []logRow
 	var above, last int64
-	for began := time.Now(); ; {
+	if !w.behind && !w.skipping {
+		if items, err = w.few(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for began := time.Now(); !w.isNext(items); {
 		if items, above, last, err = w.page(ctx); err != nil {
 			return 0, err
 		}
-		if len(items) > 0 && items[0].seq == w.pos.seq && items[0].tx == w.pos.tx {
+		if w.isNext(items) {
 			break
 		}
 		if last >= w.pos.seq || time.Since(began) > lagPatience {
@@ -309,6 +320,7 @@ func (w *watcher) readRows(ctx context.Context) (n int, err error) {
 	if w.skipping && w.from <= above {
 		return 0, expired(w.from)
 	}
+	w.behind = len(items) > fewRows
 	for i, it := range items[1:] {
 		rest := items[i+2:]
 		// A commit ends with a mark: others may follow a deletion that ends a page.
@@ -323,6 +335,33 @@ func (w *watcher) readRows(ctx context.Context) (n int, err error) {
 		n++
 	}
 	return n, nil
+}
+
+// isNext reports whether rows begin with the one at pos, as those that follow it do.
+func (w *watcher) isNext(items []logRow) bool {
+	return len(items) > 0 && items[0].seq == w.pos.seq && items[0].tx == w.pos.tx
+}
+
+// few reads the row at pos and those after it: fewRows and pageBytes at most.
+func (w *watcher) few(ctx context.Context) (items []logRow, err error) {
+	outer := ctx
+	ctx, cancel := context.WithTimeout(ctx, 2*deadline)
+	defer cancel()
+	rows, err := w.l.db.pool.Query(ctx, w.l.db.sql("SELECT seq, rv, tx, kind, key, form, data FROM informctl.change WHERE scope = $1 AND seq >= $2 ORDER BY seq LIMIT $3"),
+		w.id, w.pos.seq, fewRows+1)
+	if err != nil {
+		return nil, w.l.unavailable(outer, "read the log", err)
+	}
+	for size := 0; err == nil && size < pageBytes && rows.Next(); {
+		var it logRow
+		err = rows.Scan(&it.seq, &it.rv, &it.tx, &it.kind, &it.key, &it.form, &it.data)
+		items, size = append(items, it), size+len(it.data)
+	}
+	rows.Close()
+	if err = errors.Join(err, rows.Err()); err != nil {
+		return nil, w.l.unavailable(outer, "read the log", err)
+	}
+	return items, nil
 }
 
 func (w *watcher) page(ctx context.Context) (items []logRow, above, last int64, err error) {
