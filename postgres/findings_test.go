@@ -110,6 +110,7 @@ func TestFindings(t *testing.T) {
 		"a take-over is no sign of life":                 testTakeOverHearsNothing,
 		"a scope that is to be published twice":          testSameScope,
 		"a scope that two groups name":                   testTwoGroups,
+		"a part that is written beside its list":         testPartBesideList,
 		"a busy watch whose source is switched":          testSwitchedBusy,
 		"the schema of SQL":                              testSchemaOfSQL,
 		"a future time is no sign of life":               testFutureTimes,
@@ -874,6 +875,12 @@ func testPages(sc *scene) {
 			sc.Errorf("a %s has %d bytes, want %d and one object at most", what, size, pageBytes)
 		}
 	}
+	w.pos = anchor{seq: 2, tx: one[int64](sc, "SELECT tx FROM informctl.change WHERE seq = 2")}
+	pageBytes = 1 << 10 // less than the row at pos has
+	if items, err := w.few(sc.Context()); err != nil || len(items) < 2 {
+		sc.Errorf("behind a large row %d rows are read, %v", len(items), err)
+	}
+	pageBytes = 1 << 20
 	bomb := compressor().EncodeAll(make([]byte, 100<<20), nil)
 	if _, err := w.l.decoder.decode(raw.JSON, bomb); err == nil {
 		sc.Errorf("%d bytes that are 100 MiB are decompressed", len(bomb))
@@ -1777,21 +1784,83 @@ func testTwoGroups(sc *scene) {
 		sc.Fatalf("the scope of another group is taken over: %v, want an error that names the group", err)
 	}
 	sc.push(cache.Added, object("b", 11)) // its publisher was not disturbed
-	for what, statement := range map[string]string{
-		"has ended":                  "UPDATE informctl.lease SET expires = '-infinity' WHERE grp = 'c1'",
-		"was of a clock hours ahead": "UPDATE informctl.lease SET expires = 'infinity', heard = clock_timestamp() + interval '3 hours' WHERE grp = 'c1'",
-		"does not publish it":        "UPDATE informctl.lease SET expires = 'infinity', heard = clock_timestamp(), holder = 'third' WHERE grp = 'c1'",
+	for _, test := range []struct{ what, set string }{
+		{"has ended", "expires = '-infinity'"},
+		{"was of a clock hours ahead", "heard = clock_timestamp() + interval '3 hours'"},
+		{"does not publish it", "holder = 'third'"},
 	} {
-		sc.exec("UPDATE informctl.scope SET grp = 'c1', holder = 'first'")
-		sc.exec(statement)
-		if err := other.takeOver(sc.Context()); err != nil {
-			sc.Errorf("the lease of the other group %s, and the scope is not taken over: %v", what, err)
+		reset := func() {
+			sc.exec("UPDATE informctl.scope SET grp = 'c1', holder = 'first'")
+			sc.exec("UPDATE informctl.lease SET holder = 'first', expires = 'infinity', heard = clock_timestamp() WHERE grp = 'c1'")
 		}
+		reset()
+		if err := other.takeOver(sc.Context()); !errors.Is(err, errOtherGroup) {
+			sc.Fatalf("before its lease %s: %v", test.what, err)
+		}
+		sc.exec("UPDATE informctl.lease SET " + test.set + " WHERE grp = 'c1'")
+		if err := other.takeOver(sc.Context()); err != nil {
+			sc.Errorf("the lease of the other group %s, and the scope is not taken over: %v", test.what, err)
+		}
+		reset()
 	}
 	sc.exec("UPDATE informctl.lease SET holder = 'third' WHERE grp = 'other'")
 	if err := other.takeOver(sc.Context()); !errors.Is(err, errFenced) {
 		sc.Errorf("without the lease: %v, want %v", err, errFenced)
 	}
+}
+
+// testPartBesideList checks that a part is written while the list goes on, and that what
+// uses the writer, or ends the list, waits for it.
+func testPartBesideList(sc *scene) {
+	sc.list(10, object("a", 1))
+	defer func(n int) { partSize = n }(partSize)
+	partSize = 1
+	held := func() (release func()) {
+		sc.Helper()
+		tx, err := sc.db.pool.Begin(sc.Context())
+		if err == nil {
+			_, err = tx.Exec(sc.Context(), sc.db.sql("LOCK TABLE informctl.staging"))
+		}
+		if err != nil {
+			sc.Fatal(err)
+		}
+		return func() { _ = tx.Rollback(sc.Context()) }
+	}
+	for name, next := range map[string]func(*relist) error{
+		"the next part": func(l *relist) error { return l.Add(sc.Context(), object("c", 13)) },
+		"a removal":     func(l *relist) error { return l.Remove(sc.Context(), object("b", 12)) },
+		"the end":       func(l *relist) error { return l.Finish(sc.Context(), "30") },
+		"giving up":     func(l *relist) error { return l.Close() },
+	} {
+		sc.list(sc.w.end.rv+1, object("a", 1))
+		l := sc.begin()
+		release := held()
+		if err := l.Add(sc.Context(), object("b", 12)); err != nil { // it would wait for the table
+			sc.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- next(l) }()
+		select {
+		case err := <-ended:
+			sc.Errorf("%s does not wait for the part before: %v", name, err)
+		case <-time.After(50 * time.Millisecond):
+			release()
+			if err := <-ended; err != nil {
+				sc.Errorf("%s: %v", name, err)
+			}
+		}
+		release()
+		_ = l.Close()
+	}
+	l := sc.begin()
+	sc.exec("UPDATE informctl.scope SET holder = 'another'")
+	if err := l.Add(sc.Context(), object("b", 32)); err != nil {
+		sc.Fatal(err)
+	}
+	if err := l.Add(sc.Context(), object("c", 33)); !errors.Is(err, errFenced) {
+		sc.Errorf("after a part that was not written: %v, want %v", err, errFenced)
+	}
+	_ = l.Close()
 }
 
 // testNoNotification opens a database that takes LISTEN and notifies nobody, as a pooler

@@ -376,6 +376,7 @@ func (p *player) list() {
 			return
 		}
 	}
+	_ = l.(*relist).written() // so that a failover is in the same place again
 	switch rapid.IntRange(0, 8).Draw(m.t, "failover in the list") {
 	case 0:
 		m.exec("DELETE FROM informctl.staging")

@@ -174,6 +174,7 @@ func (p *publisher) every(ctx context.Context, d time.Duration, do func(context.
 func (p *publisher) publishScope(ctx context.Context, c Collection, lost context.CancelCauseFunc) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", c.Scope.Resource))
 	failed := false // the writer before could not write that a list is needed
+	waits := false  // another group publishes it
 	for !isOver(ctx) {
 		w := &writer{db: p.db, holder: p.lease.holder, group: p.lease.group, ttl: p.lease.ttl, scope: c.Scope, wrote: p.committed}
 		err := w.takeOver(ctx)
@@ -202,7 +203,13 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 			wait = problemWait
 			p.report(ctx, w, err)
 		}
-		klog.FromContext(ctx).Info("A scope is published again", "after", wait, "err", err.Error())
+		level := 0
+		if isOther := errors.Is(err, errOtherGroup); isOther && waits {
+			level = 2 // it was said
+		} else {
+			waits = isOther
+		}
+		klog.FromContext(ctx).V(level).Info("A scope is published again", "after", wait, "err", err.Error())
 		if !pause(ctx, wait) {
 			return
 		}

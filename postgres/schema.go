@@ -37,17 +37,18 @@ func migrate(ctx context.Context, dsn string, opts Options, schema, statements s
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
+	// Before anything that such a server does not know.
+	var engine string
+	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&engine); err != nil {
+		return fmt.Errorf("ask for the version of the server: %w", err)
+	}
+	if err := checkEngine(engine); err != nil {
+		return err
+	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// Two at once: the second one finds the tables of the first.
 		if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '2s', true), pg_advisory_xact_lock(hashtext('informctl/migrate'))"); err != nil {
 			return fmt.Errorf("wait for another migration: %w", err)
-		}
-		var engine string
-		if err := tx.QueryRow(ctx, "SELECT version()").Scan(&engine); err != nil {
-			return fmt.Errorf("ask for the version of the server: %w", err)
-		}
-		if err := checkEngine(engine); err != nil {
-			return err
 		}
 		table := pgx.Identifier{schema, "version"}.Sanitize()
 		var there, hasSchema bool

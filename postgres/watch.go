@@ -320,7 +320,7 @@ func (w *watcher) readRows(ctx context.Context) (n int, err error) {
 	if w.skipping && w.from <= above {
 		return 0, expired(w.from)
 	}
-	w.behind = len(items) > fewRows
+	w.behind = len(items) > fewRows || sizeOf(items) >= pageBytes
 	for i, it := range items[1:] {
 		rest := items[i+2:]
 		// A commit ends with a mark: others may follow a deletion that ends a page.
@@ -342,6 +342,14 @@ func (w *watcher) isNext(items []logRow) bool {
 	return len(items) > 0 && items[0].seq == w.pos.seq && items[0].tx == w.pos.tx
 }
 
+// sizeOf returns the bytes of the rows after the first one, which is the one at pos.
+func sizeOf(items []logRow) (size int) {
+	for _, it := range items[min(1, len(items)):] {
+		size += len(it.data)
+	}
+	return size
+}
+
 // few reads the row at pos and those after it: fewRows and pageBytes at most.
 func (w *watcher) few(ctx context.Context) (items []logRow, err error) {
 	outer := ctx
@@ -352,10 +360,10 @@ func (w *watcher) few(ctx context.Context) (items []logRow, err error) {
 	if err != nil {
 		return nil, w.l.unavailable(outer, "read the log", err)
 	}
-	for size := 0; err == nil && size < pageBytes && rows.Next(); {
+	for err == nil && sizeOf(items) < pageBytes && rows.Next() {
 		var it logRow
 		err = rows.Scan(&it.seq, &it.rv, &it.tx, &it.kind, &it.key, &it.form, &it.data)
-		items, size = append(items, it), size+len(it.data)
+		items = append(items, it)
 	}
 	rows.Close()
 	if err = errors.Join(err, rows.Err()); err != nil {

@@ -103,6 +103,10 @@ both of ours.
 - Each cell is the median of the rounds, then the least and the greatest. KB and MB are
   1,000 and 1,000,000 bytes.
 
+Figures of more than one informer are on the pages of what they are about: [many kinds in
+one process](adopting.md), [clients of a served file](serving.md), and [PostgreSQL](postgres.md)
+with its first loads, followers, delays and lists.
+
 `
 
 // shared returns the conditions that are equal in all groups.

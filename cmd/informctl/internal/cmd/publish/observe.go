@@ -18,7 +18,8 @@ import (
 
 // observed is what a cluster asks a publisher about.
 type observed struct {
-	db atomic.Pointer[postgres.DB] // nil until it was reached
+	group string                      // as --group has it
+	db    atomic.Pointer[postgres.DB] // nil until it was reached
 	// scopes are to be published; nil until the server was reached.
 	scopes atomic.Pointer[[]store.Scope]
 }
@@ -50,20 +51,29 @@ func (of *observed) notReady(ctx context.Context) (wrong []string) {
 	if err != nil {
 		return []string{cmdutil.OneLine(err)}
 	}
-	return unpublished(*scopes, all, db.IsPublishing())
+	return unpublished(*scopes, of.group, all, db.IsPublishing())
+}
+
+// groupOf returns the group of a publisher of a cluster: one name is a group for each of
+// the clusters in a database.
+func groupOf(cluster, name string) string {
+	if name == "" {
+		return cluster
+	}
+	return cluster + "/" + name
 }
 
 // unpublished returns a line for each of the scopes that is not published. What another
-// publisher does not have, while it holds the lease of the cluster, is not missing: this
-// one waits, and a rollout ends the other only after this one is ready. It does not wait
-// while it is publishing itself.
-func unpublished(scopes []store.Scope, all []postgres.ScopeStatus, isPublishing bool) (wrong []string) {
+// publisher does not have, while it holds the lease of the group, is not missing: this one
+// waits, and a rollout ends the other only after this one is ready. It does not wait while
+// it is publishing itself.
+func unpublished(scopes []store.Scope, group string, all []postgres.ScopeStatus, isPublishing bool) (wrong []string) {
 	for _, s := range scopes {
 		state, isHeld := "not published yet", false
 		if i := slices.IndexFunc(all, func(p postgres.ScopeStatus) bool { return p.Scope == s }); i >= 0 {
 			state, isHeld = all[i].State(), all[i].IsHeld
 		}
-		isWaiting := !isPublishing && !isHeld && slices.ContainsFunc(all, func(p postgres.ScopeStatus) bool { return p.Group == s.Cluster && p.IsHeld })
+		isWaiting := !isPublishing && !isHeld && slices.ContainsFunc(all, func(p postgres.ScopeStatus) bool { return p.Group == groupOf(s.Cluster, group) && p.IsHeld })
 		if state != "published" && !isWaiting {
 			wrong = append(wrong, s.Resource+": "+state)
 		}

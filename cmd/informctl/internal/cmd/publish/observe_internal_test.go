@@ -23,6 +23,8 @@ func TestUnpublished(t *testing.T) {
 	selected.Scope.LabelSelector = "app=x"
 	elsewhere := status(nodes, true, true)
 	elsewhere.Scope.Cluster, elsewhere.Group = "c2", "c2"
+	ofOther := status(pods, true, true)
+	ofOther.Group = "c1/other"
 	failed := status(nodes, true, true)
 	failed.Problem = "refused"
 	for name, test := range map[string]struct {
@@ -39,11 +41,15 @@ func TestUnpublished(t *testing.T) {
 		"the holder has a part of one":                       {[]postgres.ScopeStatus{status(pods, true, true), selected}, nil, false},
 		"the holder cannot publish one":                      {[]postgres.ScopeStatus{status(pods, true, true), failed}, []string{"nodes: failed"}, false},
 		"nobody holds the lease":                             {[]postgres.ScopeStatus{status(pods, false, true), elsewhere}, []string{"pods: unheld", "nodes: not published yet"}, false},
+		"another group of the cluster":                       {[]postgres.ScopeStatus{ofOther}, []string{"nodes: not published yet"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, unpublished([]store.Scope{pods, nodes}, test.all, test.isPublishing)); diff != "" {
+			if diff := cmp.Diff(test.want, unpublished([]store.Scope{pods, nodes}, "", test.all, test.isPublishing)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+	if got := unpublished([]store.Scope{pods, nodes}, "other", []postgres.ScopeStatus{ofOther}, false); got != nil {
+		t.Errorf("of a publisher that waits for the one of its group, %q is missing", got)
 	}
 }

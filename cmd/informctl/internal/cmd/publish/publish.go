@@ -142,7 +142,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	logger := o.log.Logger(o.env.Streams.ErrOut)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
-	of := &observed{}
+	of := &observed{group: o.group}
 	end, err := o.metrics.Begin(ctx, logger, of.answers())
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 	for _, name := range names {
 		list = append(list, collections[name])
 	}
-	err := db.Publish(ctx, list, postgres.PublishOptions{Group: o.group, KeepAge: o.keepAge, KeepBytes: o.keepBytes})
+	err := db.Publish(ctx, list, postgres.PublishOptions{Group: groupOf(list[0].Scope.Cluster, o.group), KeepAge: o.keepAge, KeepBytes: o.keepBytes})
 	cancel()
 	<-asked
 	return err
