@@ -122,5 +122,6 @@ func (s *scope) areLiveLocked() bool {
 	return true
 }
 
-// ended is the After of a sweep that has delivered all objects: no key is above it.
-const ended = "\xff"
+// ended is the After of a sweep that has delivered all objects: no key is above it. It is
+// stored as JSON, which has no other bytes than UTF-8.
+const ended = "\U0010ffff"

@@ -275,3 +275,84 @@ func TestWrittenThenListed(t *testing.T) {
 		})
 	}
 }
+
+// TestWrittenBesideList writes through the indexer while a list is received. As in
+// client-go, nothing of it is left after the list, nor where handlers were told of it.
+func TestWrittenBesideList(t *testing.T) {
+	write := func(s *subjectOf) {
+		s.Helper()
+		x := s.inf.GetIndexer()
+		ghost, old := valued("ghost", "mine"), versioned("a", "1")
+		if err := errors.Join(x.Add(ghost), x.Update(old), x.Delete(valued("b", ""))); err != nil {
+			s.Fatal(err)
+		}
+	}
+	for name, rule := range map[string]func(s *subjectOf){
+		"the first list": func(s *subjectOf) {
+			s.server.Hold()
+			s.start()
+			waitFor(time.Second)
+			write(s)
+			s.server.Release()
+		},
+		"another list, which has passed": func(s *subjectOf) {
+			s.start().sync()
+			if err := s.server.Compact(s.server.Advance()); err != nil {
+				s.Fatal(err)
+			}
+			s.server.Hold()
+			s.server.CloseWatches()
+			waitFor(10 * time.Second)
+			write(s)
+			s.server.Release()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, 0, nil, func(s *subjectOf) {
+				s.put("a", "1")
+				s.put("b", "1")
+				l := &log{}
+				s.handle(l)
+				rule(s)
+				s.sync()
+				waitFor(time.Minute)
+				s.sameAsServer(s.inf.GetStore().List())
+				before := len(s.server.Requests())
+				waitFor(time.Hour)
+				if lists := s.lists(before); len(lists) > 0 {
+					s.Errorf("%d lists follow for ever", len(lists))
+				}
+			})
+		})
+	}
+}
+
+// TestWritesAllTheTime writes through the indexer all the time, and beside each list: a
+// list is followed by one other.
+func TestWritesAllTheTime(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.server.Hold()
+		r := w.run(informer.Options{})
+		waitFor(time.Second)
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(100 * time.Millisecond):
+					_ = r.inf.GetIndexer().Update(valued("mine", time.Now().String()))
+				}
+			}
+		}()
+		before := len(w.server.Requests())
+		w.server.Release()
+		waitFor(10 * time.Minute)
+		close(stop)
+		if lists := w.lists(before); len(lists) > 1 {
+			t.Errorf("%d lists follow, want 1", len(lists))
+		}
+		r.end()
+	})
+}

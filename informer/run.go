@@ -34,7 +34,10 @@ func (r run) run(ctx context.Context) {
 	// The next informer of the scope must know it also while this one opens it.
 	context.AfterFunc(ctx, func() { close(r.ending) })
 	r.hub.Begin()
-	opened := r.work(ctx)
+	var opened store.Store
+	if ctx.Err() == nil { // else no handler is called, as by client-go's
+		opened = r.work(ctx)
+	}
 	cancel()
 	if opened != nil {
 		if err := opened.Close(); err != nil {

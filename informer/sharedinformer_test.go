@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/informctl/informctl/informer"
 )
 
 // These tests check the life of an informer and of its handlers, like client-go's own
@@ -415,6 +418,22 @@ func TestGoroutinesEnd(t *testing.T) {
 			if n := len(s.server.Requests()); s.ours && n > 0 {
 				s.Errorf("%d requests", n)
 			}
+		},
+		"a handler that ends its goroutine": func(s *subjectOf) {
+			s.handle(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { runtime.Goexit() }})
+			l := &log{}
+			s.handle(l)
+			s.start().sync()
+			s.put("a", "1")
+			s.want(l, "add a@2=1")
+			s.put("b", "1")
+			s.want(l, "add b@3=1")
+			if ours, ok := s.inf.(*informer.Informer); ok {
+				if n := len(ours.Status().Handlers); n != 1 {
+					s.Errorf("%d handlers, want the other one", n)
+				}
+			}
+			s.end()
 		},
 		"run twice at a time": func(s *subjectOf) {
 			l := &log{}

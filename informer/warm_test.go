@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
@@ -318,4 +319,31 @@ func copyFile(t *testing.T, from, to string) {
 	if err := errors.Join(target.Truncate(size), target.Close()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestRunAfterContextsEnd runs an informer whose context has ended on a store that has a
+// whole list: as in client-go, no handler is called and it is not synced.
+func TestRunAfterContextsEnd(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.run(informer.Options{}).sync().end()
+		ctx, cancel := context.WithCancel(w.Context())
+		cancel()
+		l := &log{}
+		db := w.open()
+		inf, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{Backend: db, SyncWhen: informer.Loaded})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := inf.AddEventHandler(l); err != nil {
+			t.Fatal(err)
+		}
+		inf.RunWithContext(ctx)
+		if told := l.take(); len(told) > 0 || inf.HasSynced() || !inf.IsStopped() {
+			t.Errorf("told %q, synced %v, stopped %v", told, inf.HasSynced(), inf.IsStopped())
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -762,6 +763,56 @@ func TestLogInsideOfParts(t *testing.T) {
 	}
 	if n != 400 || inside > 0 {
 		t.Errorf("%d of %d changes are inside, want none of 400", inside, n)
+	}
+}
+
+// TestLogAboveOutlivesLoss checks that a resource version of a history before is not
+// looked up in the log of another file, where the file was lost before the rewind could be
+// noted, also if the first list into the new file breaks.
+func TestLogAboveOutlivesLoss(t *testing.T) {
+	for _, breaks := range []bool{false, true} {
+		t.Run(fmt.Sprintf("a list breaks %v", breaks), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			_, s := mustOpenScript(t, path, bolt.Options{})
+			loadScript(t, s, "100", 0, 1)
+			must(t, s.Apply(store.Batch{RV: "500", Changes: []store.Change{{Object: small.object(2, 2)}}}))
+			must(t, s.Flush(t.Context()))
+			must(t, os.Remove(path))
+			must(t, s.Apply(store.Batch{RV: "501", Changes: []store.Change{{Object: small.object(3, 2)}}}))
+			if err := s.Flush(t.Context()); !errors.Is(err, store.ErrCorrupt) {
+				t.Fatalf("the file is gone: %v", err)
+			}
+			_ = s.Apply(store.Batch{Reason: "rewound", Rewound: true}) // what is lost takes nothing
+			if breaks {
+				list, err := s.Relist()
+				must(t, err)
+				bolt.SetRelistLimit(list, 1)
+				for i := range 5 {
+					must(t, list.Add(small.object(i, 3)))
+				}
+				must(t, list.Close())
+			}
+			loadScript(t, s, "300", 0, 1)
+			must(t, s.Flush(t.Context()))
+			for i, rv := range []string{"450", "550", "600"} {
+				must(t, s.Apply(store.Batch{RV: rv, Changes: []store.Change{{Object: small.object(2, i+3)}}}))
+				must(t, s.Flush(t.Context()))
+			}
+			look := func(rv string) error {
+				for e, err := range s.Follow(t.Context(), store.Place{RV: rv}) {
+					if err != nil || e.Mark != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			if err := look("400"); !errors.Is(err, store.ErrTrimmed) {
+				t.Errorf("a resource version of the history before: %v, want %v", err, store.ErrTrimmed)
+			}
+			if err := look("550"); err != nil {
+				t.Errorf("a resource version of this history: %v", err)
+			}
+		})
 	}
 }
 

@@ -90,7 +90,7 @@ func (s *state) begins(m *record.Manifest) { s.checkpoint = m.Checkpoint() }
 // begun takes over the manifest of an empty content that was written.
 func (s *state) begun(m *record.Manifest) {
 	s.turns++
-	s.changelog.Opened(m)
+	s.changelog.Begun(m)
 }
 
 // begunInMemory notes that an empty content could not be written. compares reports

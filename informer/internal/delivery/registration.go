@@ -159,7 +159,13 @@ func (r *Registration) markSyncedLocked() {
 // drops the remaining notifications.
 func (r *Registration) run() {
 	defer close(r.done)
+	returns := false
 	defer func() {
+		if !returns {
+			// The handler has ended the goroutine (runtime.Goexit). Others go on without
+			// what waits for it.
+			r.hub.remove(r)
+		}
 		r.hub.mu.Lock()
 		defer r.hub.mu.Unlock()
 		r.cursor.drop()
@@ -170,6 +176,7 @@ func (r *Registration) run() {
 	for {
 		batch, ok := r.take()
 		if !ok {
+			returns = true
 			return
 		}
 		if len(batch) == 0 {
@@ -179,6 +186,7 @@ func (r *Registration) run() {
 		r.calls.decode(batch, r.hub.store)
 		for i, n := range batch {
 			if r.isOver() {
+				returns = true
 				return
 			}
 			batch[i] = queue.Notification{} // the queue still references the array

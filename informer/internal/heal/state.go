@@ -256,6 +256,14 @@ func (l *List) Untold() []string {
 	return sets.List(l.written.Union(sets.KeySet(l.ahead)).Union(sets.KeySet(l.s.ahead)))
 }
 
+// WrittenBeside reports whether the program has written objects while the list ran. A
+// store may have kept them instead of what was listed.
+func (l *List) WrittenBeside() bool {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return len(l.s.hold.written) > 0
+}
+
 // Told notes that handlers are told an object that the program has written.
 func (l *List) Told(key string) {
 	l.s.mu.Lock()

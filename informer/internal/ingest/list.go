@@ -116,7 +116,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 			return ctx.Err()
 		}
 	}
-	why := ""
+	why, again := "", false
 	err := p.hub.Do(func(turn delivery.Turn) error {
 		if err := turn.MarkListed(); err != nil {
 			return err
@@ -124,6 +124,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		if err := r.tellWritten(turn, rv); err != nil {
 			return err
 		}
+		again = r.reason != writtenBeside && !p.opts.Follow && r.held.WrittenBeside()
 		if why = p.state.Listed(rv); why == cluster.Foreign {
 			why = cluster.ForeignContent
 		}
@@ -152,8 +153,18 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 			klog.FromContext(ctx).Error(err, "Rejected objects could not be noted on disk")
 		}
 	}
+	if again {
+		p.reflector.Relist(writtenBeside)
+	}
 	return ctx.Err()
 }
+
+// writtenBeside is the reason of a list after one beside which the program has written
+// through the indexer. client-go's list replaces what was written before it ends. Here it
+// was compared as its objects came, and a store that is persistent keeps what is applied
+// beside it, since nothing else tells it what is newer. One such list follows another
+// list: what a program writes all the time is never the server's.
+const writtenBeside = "the program has written objects while a list was received"
 
 // tellWritten tells handlers what the program has written through the indexer and the
 // list has found unchanged: the watch, which would have brought it, has ended before.

@@ -155,6 +155,14 @@ func (s *State) Opened(m *record.Manifest) {
 	}
 }
 
+// Begun takes over the log of a content that begins anew. What an earlier history has
+// reached is known, although no file may have it: it was lost.
+func (s *State) Begun(m *record.Manifest) {
+	rewound, reached := s.rewound, s.reached
+	s.Opened(m)
+	s.rewound, s.reached = rewound, reached
+}
+
 // AppliedEntry gives an entry its place in the log, before it becomes pending.
 func (s *State) AppliedEntry(e *overlay.Entry, b store.Batch) {
 	s.order++
@@ -234,6 +242,13 @@ type Capture struct {
 	Moment
 }
 
+// WithoutState returns what a commit has to know that writes a part of what was captured:
+// its mark is no state of the server, as one within a list.
+func (c Capture) WithoutState() Capture {
+	c.listing = true
+	return c
+}
+
 // Attempt returns what is noted of a commit that writes all that was captured.
 func (c Capture) Attempt() Attempt { return Attempt{c.Random, c.Order} }
 
@@ -283,14 +298,12 @@ func (s *State) Committed(c Capture, l record.LogState, rv string, share int64) 
 	s.rewound = s.rewound && !c.rewound
 }
 
-// Lost forgets the log. What an earlier history has reached stays known. A wipe may be
-// made because the server's history is another one now, so this one counts as earlier.
-func (s *State) Lost(cause error) {
-	above := s.Log.Above
-	if errors.Is(cause, store.ErrWiped) {
-		above = s.Log.Reached(s.StoredRV)
-	}
-	above = store.Higher(s.reached, above)
+// Lost forgets the log. This history counts as an earlier one, and what it has reached
+// stays known: the server may have another one now. A wipe may be made because of that, a
+// file may be lost together with the server's, and a rewind that is found now cannot be
+// noted any more. The first state at or above it ends that.
+func (s *State) Lost(error) {
+	above := store.Higher(s.reached, s.Log.Reached(s.StoredRV))
 	s.SetLog(record.LogState{}, "")
 	s.Attempts, s.Moment = nil, Moment{asOf: s.asOf, Taken: Takeover{at: time.Now()}, rewound: above != "", reached: above}
 	s.marked, s.held, s.least = 0, 0, untrimmed{}

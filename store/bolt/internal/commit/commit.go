@@ -140,6 +140,7 @@ func (p *Part) DropFormer(w *content.Writer, o changelog.Options) (*changelog.At
 		return nil, err
 	}
 	first := *p
+	first.Capture = first.WithoutState()
 	first.Random = rand.Uint64()
 	logged := first.appender(w, o)
 	if err := first.noteGone(logged); err != nil {

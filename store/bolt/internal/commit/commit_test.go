@@ -191,8 +191,17 @@ func TestDropFormer(t *testing.T) {
 			if dropped := attempt != nil; dropped != tc.drops || kept == tc.drops {
 				t.Fatalf("dropped: %v, and the former content is there: %v", dropped, kept)
 			}
-			if tc.drops && s.stored().Log.Departed != 1 {
+			if !tc.drops {
+				return
+			}
+			if s.stored().Log.Departed != 1 {
 				t.Errorf("the log is %+v, want the departed object", s.stored().Log)
+			}
+			if s.stored().Log.Mark.IsReadable() {
+				t.Errorf("the mark is %+v, that of a state, before the rest of the commit is there", s.stored().Log.Mark)
+			}
+			if s.write(p); !s.stored().Log.Mark.IsReadable() {
+				t.Errorf("the mark is %+v after the commit, want that of a state", s.stored().Log.Mark)
 			}
 		})
 	}
