@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -67,18 +66,10 @@ func (c Comparison) Fields(isSecret bool, a, b runtime.Object) ([]Field, error) 
 			m.SetManagedFields(nil)
 		}
 	}
-	if reflect.TypeOf(a) == reflect.TypeOf(b) && !dropEqual(a, b) {
-		return nil, nil
-	}
-	x, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
+	found, err := compared(a, b)
 	if err != nil {
 		return nil, err
 	}
-	y, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
-	if err != nil {
-		return nil, err
-	}
-	found := differences(nil, "", value{x, true}, value{y, true})
 	if isSecret && !c.ShowSecrets {
 		found = redacted(found)
 	}
@@ -100,21 +91,59 @@ func copied(obj runtime.Object) runtime.Object {
 	return out.Interface().(runtime.Object)
 }
 
-// dropEqual empties the fields that two objects of one type have in common, such as a
-// whole spec, since nothing in them differs. It reports whether one is left.
-func dropEqual(a, b runtime.Object) (differ bool) {
-	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
-	for i := range x.NumField() {
-		v, w := x.Field(i).Interface(), y.Field(i).Interface()
-		// The first comparison takes a fraction of the time of the second, which knows
-		// that quantities and times of several forms are equal.
-		if reflect.DeepEqual(v, w) || equality.Semantic.DeepEqual(v, w) {
-			x.Field(i).SetZero()
-			y.Field(i).SetZero()
-		} else {
-			differ = true
+// compared returns the fields that differ between two objects, which it changes.
+func compared(a, b runtime.Object) (found []Field, err error) {
+	parts := []part{{a: a, b: b}}
+	if reflect.TypeOf(a) == reflect.TypeOf(b) {
+		differ := dropEqual(a, b)
+		if len(differ) == 0 {
+			return nil, nil
+		}
+		if !slices.ContainsFunc(differ, func(p part) bool { return p.name == "" }) {
+			parts = differ // to turn the rest into maps takes longer than to compare them
 		}
 	}
+	for _, p := range parts {
+		x, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.a)
+		if err != nil {
+			return nil, err
+		}
+		y, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.b)
+		if err != nil {
+			return nil, err
+		}
+		found = differences(found, p.name, value{x, true}, value{y, true})
+	}
+	return found, nil
+}
+
+// part is two states of an object, or of a field of it that is a struct.
+type part struct {
+	name string // of the field in JSON; "" if it cannot be compared alone
+	a, b any    // pointers
+}
+
+// dropEqual empties the fields that two objects of one type have in common, such as a
+// whole spec, since nothing in them differs. It returns the others, by name.
+func dropEqual(a, b runtime.Object) (differ []part) {
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range x.NumField() {
+		v, w := x.Field(i), y.Field(i)
+		// The first comparison takes a fraction of the time of the second, which knows
+		// that quantities and times of several forms are equal.
+		if p, q := v.Interface(), w.Interface(); reflect.DeepEqual(p, q) || equality.Semantic.DeepEqual(p, q) {
+			v.SetZero()
+			w.SetZero()
+			continue
+		}
+		p := part{a: v.Addr().Interface(), b: w.Addr().Interface()}
+		// An empty one may not be there in JSON.
+		if _, marshals := p.a.(json.Marshaler); v.Kind() == reflect.Struct && !marshals && !v.IsZero() && !w.IsZero() {
+			p.name, _, _ = strings.Cut(x.Type().Field(i).Tag.Get("json"), ",")
+		}
+		differ = append(differ, p)
+	}
+	slices.SortFunc(differ, func(p, q part) int { return strings.Compare(p.name, q.name) })
 	return differ
 }
 
@@ -139,8 +168,17 @@ func redacted(all []Field) (out []Field) {
 	return out
 }
 
-// plainKey matches a key that needs no quotes in a path.
-var plainKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+// isPlain reports whether a key needs no quotes in a path: it is a name as those of
+// fields.
+func isPlain(key string) bool {
+	for i, c := range []byte(key) {
+		isLetter := c == '_' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+		if !isLetter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return key != ""
+}
 
 // value is a value that may be absent.
 type value struct {
@@ -166,16 +204,7 @@ func differences(found []Field, path string, a, b value) []Field {
 	}
 	if x, ok := a.any.(map[string]any); ok {
 		if y, ok := b.any.(map[string]any); ok {
-			both := maps.Clone(x)
-			maps.Copy(both, y)
-			for _, key := range slices.Sorted(maps.Keys(both)) {
-				at := fmt.Sprintf("%s[%q]", path, key)
-				if plainKey.MatchString(key) {
-					at = strings.TrimPrefix(path+"."+key, ".")
-				}
-				found = differences(found, at, entry(x, key), entry(y, key))
-			}
-			return found
+			return mapDifferences(found, path, x, y)
 		}
 	}
 	if x, ok := a.any.([]any); ok {
@@ -184,6 +213,32 @@ func differences(found []Field, path string, a, b value) []Field {
 		}
 	}
 	return append(found, Field{Path: path, a: a.String(), b: b.String()})
+}
+
+func mapDifferences(found []Field, path string, a, b map[string]any) []Field {
+	var differ []string
+	for key, v := range a {
+		if w, ok := b[key]; !ok || !reflect.DeepEqual(v, w) {
+			differ = append(differ, key)
+		}
+	}
+	for key := range b {
+		if _, ok := a[key]; !ok {
+			differ = append(differ, key)
+		}
+	}
+	slices.Sort(differ)
+	for _, key := range differ {
+		at := key
+		switch {
+		case !isPlain(key):
+			at = fmt.Sprintf("%s[%q]", path, key)
+		case path != "":
+			at = path + "." + key
+		}
+		found = differences(found, at, entry(a, key), entry(b, key))
+	}
+	return found
 }
 
 func entry(m map[string]any, key string) value {
