@@ -18,8 +18,8 @@ import (
 // Zstd is a Compressor that uses zstd, with or without a dictionary.
 type Zstd struct {
 	dictionary []byte
-	enc        atomic.Pointer[zstd.Encoder]  // nil if it is not kept: see kept
-	decoder    func() (*zstd.Decoder, error) // makes it once
+	enc        atomic.Pointer[zstd.Encoder] // nil if it is not kept: see kept
+	dec        *zstd.Decoder
 }
 
 // kept are the Zstds of this process that have an encoder. A process with hundreds of
@@ -52,32 +52,22 @@ const (
 // NewZstd returns a Zstd. The dictionary is not copied; nil means no dictionary.
 func NewZstd(dictionary []byte) (*Zstd, error) {
 	z := &Zstd{dictionary: dictionary}
-	z.decoder = sync.OnceValues(z.newDecoder)
-	if dictionary == nil {
-		// Each scope has one without a dictionary, and most use only one that has it.
-		return z, nil
-	}
 	if _, err := z.newEncoder(); err != nil { // it costs little until it is used
 		return nil, err
 	}
-	_, err := z.decoder()
-	return z, err
-}
-
-func (z *Zstd) newDecoder() (*zstd.Decoder, error) {
 	decoding := []zstd.DOption{
 		zstd.WithDecoderConcurrency(min(decoders, runtime.GOMAXPROCS(0))),
 		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(MaxDecompressed),
 	}
-	if z.dictionary != nil {
-		decoding = append(decoding, zstd.WithDecoderDicts(z.dictionary))
+	if dictionary != nil {
+		decoding = append(decoding, zstd.WithDecoderDicts(dictionary))
 	}
-	dec, err := zstd.NewReader(nil, decoding...)
-	if err != nil {
+	var err error
+	if z.dec, err = zstd.NewReader(nil, decoding...); err != nil {
 		return nil, fmt.Errorf("zstd dictionary: %w", err)
 	}
-	return dec, nil
+	return z, nil
 }
 
 func (z *Zstd) newEncoder() (*zstd.Encoder, error) {
@@ -138,11 +128,7 @@ func (z *Zstd) Compress(dst, payload []byte) []byte {
 
 // Decompress implements Compressor.
 func (z *Zstd) Decompress(dst, compressed []byte) ([]byte, error) {
-	dec, err := z.decoder()
-	if err != nil {
-		return nil, err
-	}
-	return dec.DecodeAll(compressed, dst)
+	return z.dec.DecodeAll(compressed, dst)
 }
 
 // DecompressedSize returns the size, in bytes, of a payload of at least 128 bytes that
