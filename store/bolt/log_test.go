@@ -768,12 +768,12 @@ func TestLogInsideOfParts(t *testing.T) {
 
 // TestLogAboveOutlivesLoss checks that a resource version of a history before is not
 // looked up in the log of another file, where the file was lost before the rewind could be
-// noted, also if the first list into the new file breaks.
+// noted, also if the first list into the new file breaks, or the process ends before it.
 func TestLogAboveOutlivesLoss(t *testing.T) {
-	for _, breaks := range []bool{false, true} {
-		t.Run(fmt.Sprintf("a list breaks %v", breaks), func(t *testing.T) {
+	for _, then := range []string{"a list", "a list that breaks", "the end"} {
+		t.Run(then, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "informers.db")
-			_, s := mustOpenScript(t, path, bolt.Options{})
+			db, s := mustOpenScript(t, path, bolt.Options{})
 			loadScript(t, s, "100", 0, 1)
 			must(t, s.Apply(store.Batch{RV: "500", Changes: []store.Change{{Object: small.object(2, 2)}}}))
 			must(t, s.Flush(t.Context()))
@@ -783,7 +783,11 @@ func TestLogAboveOutlivesLoss(t *testing.T) {
 				t.Fatalf("the file is gone: %v", err)
 			}
 			_ = s.Apply(store.Batch{Reason: "rewound", Rewound: true}) // what is lost takes nothing
-			if breaks {
+			switch then {
+			case "the end":
+				_ = db.Close()
+				_, s = mustOpenScript(t, path, bolt.Options{})
+			case "a list that breaks":
 				list, err := s.Relist()
 				must(t, err)
 				bolt.SetRelistLimit(list, 1)
@@ -813,6 +817,28 @@ func TestLogAboveOutlivesLoss(t *testing.T) {
 				t.Errorf("a resource version of this history: %v", err)
 			}
 		})
+	}
+}
+
+// TestLogAboveOutlivesOtherTransform checks the same for a file whose content the next
+// process cannot use: the server may have been restored between the two.
+func TestLogAboveOutlivesOtherTransform(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{})
+	loadScript(t, s, "100", 0, 1)
+	must(t, s.Apply(store.Batch{RV: "500", Changes: []store.Change{{Object: small.object(2, 2)}}}))
+	must(t, db.Close())
+	opts := scriptOptions()
+	opts.TransformVersion = "another"
+	_, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	loadScript(t, s, "300", 0, 1)
+	must(t, s.Apply(store.Batch{RV: "450", Changes: []store.Change{{Object: small.object(2, 3)}}}))
+	must(t, s.Flush(t.Context()))
+	for e, err := range s.Follow(t.Context(), store.Place{RV: "400"}) {
+		if !errors.Is(err, store.ErrTrimmed) {
+			t.Errorf("a resource version of the history before: %+v, %v, want %v", e, err, store.ErrTrimmed)
+		}
+		break
 	}
 }
 

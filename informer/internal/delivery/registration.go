@@ -164,7 +164,7 @@ func (r *Registration) run() {
 		if !returns {
 			// The handler has ended the goroutine (runtime.Goexit). Others go on without
 			// what waits for it.
-			r.hub.remove(r)
+			r.hub.Remove(r)
 		}
 		r.hub.mu.Lock()
 		defer r.hub.mu.Unlock()

@@ -163,6 +163,15 @@ func (s *State) Begun(m *record.Manifest) {
 	s.rewound, s.reached = rewound, reached
 }
 
+// Earlier returns what an earlier history has reached that no file may have; "" if there
+// is none.
+func (s *State) Earlier() string {
+	if !s.rewound {
+		return ""
+	}
+	return s.reached
+}
+
 // AppliedEntry gives an entry its place in the log, before it becomes pending.
 func (s *State) AppliedEntry(e *overlay.Entry, b store.Batch) {
 	s.order++
@@ -301,7 +310,7 @@ func (s *State) Committed(c Capture, l record.LogState, rv string, share int64) 
 // Lost forgets the log. This history counts as an earlier one, and what it has reached
 // stays known: the server may have another one now. A wipe may be made because of that, a
 // file may be lost together with the server's, and a rewind that is found now cannot be
-// noted any more. The first state at or above it ends that.
+// noted any more. The first state in the new log ends that, if it is at or above it.
 func (s *State) Lost(error) {
 	above := store.Higher(s.reached, s.Log.Reached(s.StoredRV))
 	s.SetLog(record.LogState{}, "")

@@ -10,6 +10,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/listing"
@@ -35,6 +36,8 @@ func BeginAgain(b *bbolt.Bucket, was, m *record.Manifest, isReadable bool) error
 		keep, m.Log, m.Dictionaries = nil, record.LogState{}, record.Tally{}
 		changelog.Carry(m, was.Log)
 	}
+	// The server may have another history by the time of the next list.
+	m.Log.Above = store.Higher(m.Log.Above, was.Log.Reached(was.RV))
 	changelog.NewLineage(&m.Log)
 	m.Log.Cut = m.Log.Last // the next list, which is not logged, replaces the last states
 	m.Log.Listing, m.Log.Listed, m.Log.AsOf = false, 0, 0
