@@ -832,6 +832,7 @@ func TestLogAboveOutlivesOtherTransform(t *testing.T) {
 	opts.TransformVersion = "another"
 	_, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
 	loadScript(t, s, "300", 0, 1)
+	must(t, s.Flush(t.Context()))
 	must(t, s.Apply(store.Batch{RV: "450", Changes: []store.Change{{Object: small.object(2, 3)}}}))
 	must(t, s.Flush(t.Context()))
 	for e, err := range s.Follow(t.Context(), store.Place{RV: "400"}) {
