@@ -203,13 +203,10 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 			wait = problemWait
 			p.report(ctx, w, err)
 		}
-		level := 0
-		if isOther := errors.Is(err, errOtherGroup); isOther && waits {
-			level = 2 // it was said
-		} else {
+		if isOther := errors.Is(err, errOtherGroup); !isOther || !waits { // else it was said
 			waits = isOther
+			klog.FromContext(ctx).Info("A scope is published again", "after", wait, "err", err.Error())
 		}
-		klog.FromContext(ctx).V(level).Info("A scope is published again", "after", wait, "err", err.Error())
 		if !pause(ctx, wait) {
 			return
 		}
