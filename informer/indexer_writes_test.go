@@ -277,7 +277,7 @@ func TestWrittenThenListed(t *testing.T) {
 }
 
 // TestWrittenBesideList writes through the indexer while a list is received. As in
-// client-go, nothing of it is left after the list, nor where handlers were told of it.
+// client-go, nothing of it is left after the list, in the store or for handlers.
 func TestWrittenBesideList(t *testing.T) {
 	write := func(s *subjectOf) {
 		s.Helper()

@@ -1835,7 +1835,7 @@ func testPartBesideList(sc *scene) {
 		sc.list(sc.w.end.rv+1, object("a", 1))
 		l := sc.begin()
 		release := held()
-		if err := l.Add(sc.Context(), object("b", 12)); err != nil { // it would wait for the table
+		if err := l.Add(sc.Context(), object("b", 12)); err != nil { // returns, as nothing waits
 			sc.Fatal(err)
 		}
 		ended := make(chan error, 1)
@@ -1874,7 +1874,7 @@ func testNoNotification(sc *scene) {
 	}
 	defer func() { _ = db.Close() }()
 	listening := "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' || $1 || '%'"
-	for one[int](sc, listening, sc.db.opts.Schema) > 0 { // the server sees the end of a connection later
+	for one[int](sc, listening, sc.db.opts.Schema) > 0 { // until the server sees its end
 		<-time.After(time.Millisecond)
 	}
 	sc.list(10, object("a", 1))

@@ -174,7 +174,7 @@ func (p *publisher) every(ctx context.Context, d time.Duration, do func(context.
 func (p *publisher) publishScope(ctx context.Context, c Collection, lost context.CancelCauseFunc) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", c.Scope.Resource))
 	failed := false // the writer before could not write that a list is needed
-	waits := false  // another group publishes it
+	waits := false  // another group publishes it, and that was logged
 	for !isOver(ctx) {
 		w := &writer{db: p.db, holder: p.lease.holder, group: p.lease.group, ttl: p.lease.ttl, scope: c.Scope, wrote: p.committed}
 		err := w.takeOver(ctx)
@@ -203,7 +203,7 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 			wait = problemWait
 			p.report(ctx, w, err)
 		}
-		if isOther := errors.Is(err, errOtherGroup); !isOther || !waits { // else it was said
+		if isOther := errors.Is(err, errOtherGroup); !isOther || !waits {
 			waits = isOther
 			klog.FromContext(ctx).Info("A scope is published again", "after", wait, "err", err.Error())
 		}

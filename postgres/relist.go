@@ -40,7 +40,7 @@ type relist struct {
 	staged   map[string]bool   // of the keys in seen, those that differ from headers
 	part     map[string]*row   // not written yet
 	partSize int
-	writing  chan error // receives the outcome of the part that is being written; nil if none is
+	writing  chan error // receives the outcome of the part that is written; may be nil
 	newest   int64      // resource version of the objects in the list
 	passed   bool       // a difference has a resource version that the log has passed
 }
@@ -182,7 +182,7 @@ func (l *relist) write(ctx context.Context) error {
 	clear(l.part)
 	l.partSize = 0
 	l.writing = make(chan error, 1)
-	go func() { // ends when the part is written, or with the context; written waits for it
+	go func() { // ends when the part is written, or with ctx; written waits for it
 		l.writing <- l.fenced(ctx, func(b *batch) {
 			if l.isFirst {
 				rows.queue(b, l.w.db, l.w.id)

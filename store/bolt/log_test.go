@@ -767,8 +767,9 @@ func TestLogInsideOfParts(t *testing.T) {
 }
 
 // TestLogAboveOutlivesLoss checks that a resource version of a history before is not
-// looked up in the log of another file, where the file was lost before the rewind could be
-// noted, also if the first list into the new file breaks, or the process ends before it.
+// looked up in the log of another file, where the file was lost before the rewind could
+// be noted, also if the first list into the new file breaks, or the process ends before
+// it.
 func TestLogAboveOutlivesLoss(t *testing.T) {
 	for _, then := range []string{"a list", "a list that breaks", "the end"} {
 		t.Run(then, func(t *testing.T) {
@@ -782,7 +783,7 @@ func TestLogAboveOutlivesLoss(t *testing.T) {
 			if err := s.Flush(t.Context()); !errors.Is(err, store.ErrCorrupt) {
 				t.Fatalf("the file is gone: %v", err)
 			}
-			_ = s.Apply(store.Batch{Reason: "rewound", Rewound: true}) // what is lost takes nothing
+			_ = s.Apply(store.Batch{Reason: "rewound", Rewound: true}) // it takes nothing
 			switch then {
 			case "the end":
 				_ = db.Close()

@@ -64,9 +64,9 @@ func groupOf(cluster, name string) string {
 }
 
 // unpublished returns a line for each of the scopes that is not published. What another
-// publisher does not have, while it holds the lease of the group, is not missing: this one
-// waits, and a rollout ends the other only after this one is ready. It does not wait while
-// it is publishing itself.
+// publisher does not have, while it holds the lease of the group, is not missing: this
+// one waits, and a rollout ends the other only after this one is ready. It does not wait
+// while it is publishing itself.
 func unpublished(scopes []store.Scope, group string, all []postgres.ScopeStatus, isPublishing bool) (wrong []string) {
 	for _, s := range scopes {
 		state, isHeld := "not published yet", false
