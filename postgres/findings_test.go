@@ -1835,7 +1835,7 @@ func testPartBesideList(sc *scene) {
 		sc.list(sc.w.end.rv+1, object("a", 1))
 		l := sc.begin()
 		release := held()
-		if err := l.Add(sc.Context(), object("b", 12)); err != nil { // returns, as nothing waits
+		if err := l.Add(sc.Context(), object("b", 12)); err != nil {
 			sc.Fatal(err)
 		}
 		ended := make(chan error, 1)
