@@ -57,9 +57,9 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 
 One list and one watch of each resource serve all that follow the database, as informctl
 run --postgres does, or programs with a ListerWatcher of the package postgres. Start two:
-one publishes, and the other takes over when that is gone. They need no disk.
-Two that publish different resources of one cluster need a --group each. Make the tables
-with informctl postgres migrate first.
+one publishes, and the other takes over when that is gone. They need no disk. Two that
+publish different resources of one cluster need a --group each. Make the tables with
+informctl postgres migrate first.
 
 --all publishes every resource that can be listed and watched, without Secrets, which are
 never published, and without events and leases, unless they are named. The server is asked
