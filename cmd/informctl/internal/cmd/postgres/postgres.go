@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,11 +47,12 @@ func newMigrateCommand(e cmdutil.Env) *cobra.Command {
 	var sql bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Make the tables in PostgreSQL, or bring them to this version",
-		Long: cmdutil.Describe(`Make the tables in PostgreSQL, or bring them to this version.
+		Short: "Make the tables in PostgreSQL",
+		Long: cmdutil.Describe(`Make the tables in PostgreSQL.
 
 With --sql those of informctl publish --sql, in the schema kube. Tables of this version
-are left as they are. The role needs the right to create a schema in the database.`),
+are left as they are; those of another one are an error. The role needs the right to
+create a schema in the database.`),
 		Example: `  informctl postgres migrate
   informctl postgres migrate --sql`,
 		Args: cmdutil.NoArguments,
@@ -114,6 +116,10 @@ type scope struct {
 	Cluster   string     `json:"cluster"`
 	Resource  string     `json:"resource"`
 	Namespace string     `json:"namespace,omitempty"`
+	Labels    string     `json:"labelSelector,omitempty"`
+	Fields    string     `json:"fieldSelector,omitempty"`
+	Version   string     `json:"apiVersion"`
+	Group     string     `json:"group"`
 	State     string     `json:"state"`
 	RV        string     `json:"resourceVersion,omitempty"`
 	Marked    *time.Time `json:"marked,omitempty"`
@@ -133,10 +139,11 @@ func newStatusCommand(e cmdutil.Env) *cobra.Command {
 		Short: "Print what is published in PostgreSQL",
 		Long: cmdutil.Describe(`Print what is published in PostgreSQL, a line for each scope.
 
-STATE is published; listing until the first list is in; silent if the publisher has heard
-nothing of the API server for minutes, so that followers are refused; unheld if nobody
-publishes; and failed if PostgreSQL or the server refuses the scope, with the reason below.
-HEARD is when the publisher renewed its lease last, a sign of life of the publisher and not
+GROUP is that of the publisher, without the cluster; -o json has the selectors and the
+version, too. STATE is published; listing until the first list is in; silent if nothing
+has come from the API server into the database for minutes, so that followers are refused;
+unheld if nobody publishes; and failed if PostgreSQL or the server refuses the scope, with
+the reason below. HEARD is when the publisher renewed its lease last, a sign of life of the publisher and not
 of the API server; LOG is how much followers may have missed, and SINCE since when.`),
 		Example: `  informctl postgres status
   informctl postgres status -o json`,
@@ -171,7 +178,8 @@ func printStatus(ctx context.Context, e cmdutil.Env, cmd *cobra.Command, flags *
 	var rows [][]any
 	for _, s := range all {
 		out := scope{
-			ID: s.ID, Cluster: s.Scope.Cluster, Resource: s.Scope.Resource, Namespace: s.Scope.Namespace, State: s.State(), RV: s.RV,
+			ID: s.ID, Cluster: s.Scope.Cluster, Resource: s.Scope.Resource, Namespace: s.Scope.Namespace,
+			Labels: s.Scope.LabelSelector, Fields: s.Scope.FieldSelector, Version: s.Scope.Kind.GroupVersion().String(), Group: s.Group, State: s.State(), RV: s.RV,
 			Marked: momentOf(s.MarkTime), Heard: momentOf(s.Heard), Objects: s.Objects, Rows: s.Rows, Bytes: s.Bytes, Since: momentOf(s.First), Problem: s.Problem,
 		}
 		scopes = append(scopes, out)
@@ -182,7 +190,7 @@ func printStatus(ctx context.Context, e cmdutil.Env, cmd *cobra.Command, flags *
 			return health.Ago(t, e.Now()) // by the database's clock, which may be ahead
 		}
 		rows = append(rows, []any{
-			s.ID, s.Scope.Resource, cmdutil.OrDash(s.Scope.Namespace), s.Scope.Cluster, out.State, cmdutil.OrDash(s.RV), s.Objects,
+			s.ID, s.Scope.Resource, cmdutil.OrDash(s.Scope.Namespace), s.Scope.Cluster, groupIn(s), out.State, cmdutil.OrDash(s.RV), s.Objects,
 			age(s.MarkTime), age(s.Heard), fmt.Sprintf("%d rows, %s", s.Rows, bytesOf(s.Bytes)), age(s.First),
 		})
 	}
@@ -193,7 +201,7 @@ func printStatus(ctx context.Context, e cmdutil.Env, cmd *cobra.Command, flags *
 		if len(all) == 0 && table.Format != "json" {
 			return nil
 		}
-		return table.Print(w, scopes, []string{"Scope", "Resource", "Namespace", "Cluster", "State", "RV", "Objects", "Mark", "Heard", "Log", "Since"}, rows)
+		return table.Print(w, scopes, []string{"Scope", "Resource", "Namespace", "Cluster", "Group", "State", "RV", "Objects", "Mark", "Heard", "Log", "Since"}, rows)
 	})
 	for _, s := range all {
 		if s.Problem != "" {
@@ -201,6 +209,12 @@ func printStatus(ctx context.Context, e cmdutil.Env, cmd *cobra.Command, flags *
 		}
 	}
 	return err
+}
+
+// groupIn returns the group of a scope as --group of publish names it.
+func groupIn(s postgres.ScopeStatus) string {
+	name := strings.TrimPrefix(s.Group, s.Scope.Cluster)
+	return cmdutil.OrDash(strings.TrimPrefix(name, "/"))
 }
 
 func bytesOf(n int64) string {
@@ -224,11 +238,13 @@ func newDropCommand(e cmdutil.Env) *cobra.Command {
 	var flags pgflags.Flags
 	cmd := &cobra.Command{
 		Use:   "drop SCOPE",
-		Short: "Remove a scope with all that was published of it",
-		Long: cmdutil.Describe(`Remove a scope with all that was published of it.
+		Short: "Remove a scope with all that followers read of it",
+		Long: cmdutil.Describe(`Remove a scope with all that followers read of it.
 
-SCOPE is its number, as informctl postgres status prints it. Followers are refused then.
-A publisher that still has the resource adds it again: end that first.`),
+SCOPE is its number, as informctl postgres status prints it. Followers get 503 until it is
+published again. A publisher that still has the resource adds it again: end that first.
+informctl publish --sql removes its objects from kube.object; what it was stays in
+kube.history for its time.`),
 		Example: `  informctl postgres drop 12
   informctl postgres drop 12 --postgres-dsn-file /etc/informctl/dsn`,
 		Args: cmdutil.OneArgument("SCOPE"),

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -69,13 +70,16 @@ func groupOf(cluster, name string) string {
 // while it is publishing itself.
 func unpublished(scopes []store.Scope, group string, all []postgres.ScopeStatus, isPublishing bool) (wrong []string) {
 	for _, s := range scopes {
-		state, isHeld := "not published yet", false
+		state, why, isHeld := "not published yet", "", false
 		if i := slices.IndexFunc(all, func(p postgres.ScopeStatus) bool { return p.Scope == s }); i >= 0 {
 			state, isHeld = all[i].State(), all[i].IsHeld
+			if all[i].Problem != "" {
+				why = ": " + cmdutil.OneLine(errors.New(all[i].Problem))
+			}
 		}
 		isWaiting := !isPublishing && !isHeld && slices.ContainsFunc(all, func(p postgres.ScopeStatus) bool { return p.Group == groupOf(s.Cluster, group) && p.IsHeld })
 		if state != "published" && !isWaiting {
-			wrong = append(wrong, s.Resource+": "+state)
+			wrong = append(wrong, s.Resource+": "+state+why)
 		}
 	}
 	return wrong

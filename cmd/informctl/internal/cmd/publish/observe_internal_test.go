@@ -39,7 +39,7 @@ func TestUnpublished(t *testing.T) {
 		"this one holds the lease, and cannot take one over": {[]postgres.ScopeStatus{status(pods, true, true)}, []string{"nodes: not published yet"}, true},
 		"the holder has another version":                     {[]postgres.ScopeStatus{status(pods, true, true), status(nodes, false, true), status(scope("nodes", "v2", "Node"), true, true)}, nil, false},
 		"the holder has a part of one":                       {[]postgres.ScopeStatus{status(pods, true, true), selected}, nil, false},
-		"the holder cannot publish one":                      {[]postgres.ScopeStatus{status(pods, true, true), failed}, []string{"nodes: failed"}, false},
+		"the holder cannot publish one":                      {[]postgres.ScopeStatus{status(pods, true, true), failed}, []string{"nodes: failed: refused"}, false},
 		"nobody holds the lease":                             {[]postgres.ScopeStatus{status(pods, false, true), elsewhere}, []string{"pods: unheld", "nodes: not published yet"}, false},
 		"another group of the cluster":                       {[]postgres.ScopeStatus{ofOther}, []string{"nodes: not published yet"}, false},
 	} {
