@@ -663,17 +663,6 @@ func TestLogAboveOutlivesDrop(t *testing.T) {
 // or before another epoch, is not looked up in the log of the content after it: both may
 // be the answer to a server that was restored. What is higher than that is looked up.
 func TestLogAboveOutlivesWipe(t *testing.T) {
-	look := func(s store.Store, rv string) error {
-		for e, err := range s.Follow(t.Context(), store.Place{RV: rv}) {
-			if err != nil {
-				return err
-			}
-			if e.Mark != nil {
-				break
-			}
-		}
-		return nil
-	}
 	for name, again := range map[string]func(t *testing.T, path string, db *bolt.DB) bolt.Options{
 		"another epoch": func(t *testing.T, _ string, db *bolt.DB) bolt.Options {
 			must(t, db.Close())
@@ -713,21 +702,36 @@ func TestLogAboveOutlivesWipe(t *testing.T) {
 			if name != "wiped while open" {
 				_, s = mustOpenScript(t, path, opts)
 			}
-			loadScript(t, s, "300", 0, 1)
-			must(t, s.Flush(t.Context()))
-			for i, rv := range []string{"450", "550", "600"} {
-				must(t, s.Apply(store.Batch{RV: rv, Changes: []store.Change{{Object: small.object(2, i+3)}}}))
-				must(t, s.Flush(t.Context()))
-			}
-			for _, rv := range []string{"400", "500"} {
-				if err := look(s, rv); !errors.Is(err, store.ErrTrimmed) {
-					t.Errorf("%s, of the content before: %v", rv, err)
-				}
-			}
-			if err := look(s, "550"); err != nil {
-				t.Errorf("550, of this content: %v", err)
-			}
+			goesOnFrom300(t, s)
 		})
+	}
+}
+
+// goesOnFrom300 lists at 300 what has reached 500 before, and checks that a resource
+// version of the content before is not looked up, and one of this content is.
+func goesOnFrom300(t *testing.T, s store.Store) {
+	t.Helper()
+	loadScript(t, s, "300", 0, 1)
+	must(t, s.Flush(t.Context()))
+	for i, rv := range []string{"450", "550", "600"} {
+		must(t, s.Apply(store.Batch{RV: rv, Changes: []store.Change{{Object: small.object(2, i+3)}}}))
+		must(t, s.Flush(t.Context()))
+	}
+	look := func(rv string) error {
+		for e, err := range s.Follow(t.Context(), store.Place{RV: rv}) {
+			if err != nil || e.Mark != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, rv := range []string{"400", "500"} {
+		if err := look(rv); !errors.Is(err, store.ErrTrimmed) {
+			t.Errorf("%s, of the content before: %v, want %v", rv, err, store.ErrTrimmed)
+		}
+	}
+	if err := look("550"); err != nil {
+		t.Errorf("550, of this content: %v", err)
 	}
 }
 
@@ -797,26 +801,7 @@ func TestLogAboveOutlivesLoss(t *testing.T) {
 				}
 				must(t, list.Close())
 			}
-			loadScript(t, s, "300", 0, 1)
-			must(t, s.Flush(t.Context()))
-			for i, rv := range []string{"450", "550", "600"} {
-				must(t, s.Apply(store.Batch{RV: rv, Changes: []store.Change{{Object: small.object(2, i+3)}}}))
-				must(t, s.Flush(t.Context()))
-			}
-			look := func(rv string) error {
-				for e, err := range s.Follow(t.Context(), store.Place{RV: rv}) {
-					if err != nil || e.Mark != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			if err := look("400"); !errors.Is(err, store.ErrTrimmed) {
-				t.Errorf("a resource version of the history before: %v, want %v", err, store.ErrTrimmed)
-			}
-			if err := look("550"); err != nil {
-				t.Errorf("a resource version of this history: %v", err)
-			}
+			goesOnFrom300(t, s)
 		})
 	}
 }
@@ -832,16 +817,7 @@ func TestLogAboveOutlivesOtherTransform(t *testing.T) {
 	opts := scriptOptions()
 	opts.TransformVersion = "another"
 	_, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
-	loadScript(t, s, "300", 0, 1)
-	must(t, s.Flush(t.Context()))
-	must(t, s.Apply(store.Batch{RV: "450", Changes: []store.Change{{Object: small.object(2, 3)}}}))
-	must(t, s.Flush(t.Context()))
-	for e, err := range s.Follow(t.Context(), store.Place{RV: "400"}) {
-		if !errors.Is(err, store.ErrTrimmed) {
-			t.Errorf("a resource version of the history before: %+v, %v, want %v", e, err, store.ErrTrimmed)
-		}
-		break
-	}
+	goesOnFrom300(t, s)
 }
 
 // TestLogAboveOfPlainWipe checks that after a wipe on a server that was not restored a

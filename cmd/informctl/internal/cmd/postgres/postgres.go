@@ -143,8 +143,9 @@ GROUP is that of the publisher, without the cluster; -o json has the selectors a
 version, too. STATE is published; listing until the first list is in; silent if nothing
 has come from the API server into the database for minutes, so that followers are refused;
 unheld if nobody publishes; and failed if PostgreSQL or the server refuses the scope, with
-the reason below. HEARD is when the publisher renewed its lease last, a sign of life of the publisher and not
-of the API server; LOG is how much followers may have missed, and SINCE since when.`),
+the reason below. HEARD is when the publisher renewed its lease last, a sign of life of
+the publisher and not of the API server; LOG is how much followers may have missed, and
+SINCE since when.`),
 		Example: `  informctl postgres status
   informctl postgres status -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
