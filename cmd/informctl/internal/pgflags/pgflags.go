@@ -99,3 +99,17 @@ func (f *Flags) Await(ctx context.Context, cmd *cobra.Command) (*postgres.DB, er
 }
 
 func eachSecond() time.Duration { return time.Second }
+
+// Group returns the group of a publisher of a cluster by its name in --group: one name is
+// a group for each of the clusters in a database. "" is the cluster's own.
+func Group(cluster, name string) string {
+	if name == "" {
+		return cluster
+	}
+	return cluster + "/" + name
+}
+
+// GroupName returns the name that Group was given.
+func GroupName(cluster, group string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(group, cluster), "/")
+}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -191,7 +190,7 @@ func printStatus(ctx context.Context, e cmdutil.Env, cmd *cobra.Command, flags *
 			return health.Ago(t, e.Now()) // by the database's clock, which may be ahead
 		}
 		rows = append(rows, []any{
-			s.ID, s.Scope.Resource, cmdutil.OrDash(s.Scope.Namespace), s.Scope.Cluster, groupIn(s), out.State, cmdutil.OrDash(s.RV), s.Objects,
+			s.ID, s.Scope.Resource, cmdutil.OrDash(s.Scope.Namespace), s.Scope.Cluster, cmdutil.OrDash(pgflags.GroupName(s.Scope.Cluster, s.Group)), out.State, cmdutil.OrDash(s.RV), s.Objects,
 			age(s.MarkTime), age(s.Heard), fmt.Sprintf("%d rows, %s", s.Rows, bytesOf(s.Bytes)), age(s.First),
 		})
 	}
@@ -210,12 +209,6 @@ func printStatus(ctx context.Context, e cmdutil.Env, cmd *cobra.Command, flags *
 		}
 	}
 	return err
-}
-
-// groupIn returns the group of a scope as --group of publish names it.
-func groupIn(s postgres.ScopeStatus) string {
-	name := strings.TrimPrefix(s.Group, s.Scope.Cluster)
-	return cmdutil.OrDash(strings.TrimPrefix(name, "/"))
 }
 
 func bytesOf(n int64) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
 	"github.com/informctl/informctl/cmd/informctl/internal/probes"
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/store"
@@ -55,15 +56,6 @@ func (of *observed) notReady(ctx context.Context) (wrong []string) {
 	return unpublished(*scopes, of.group, all, db.IsPublishing())
 }
 
-// groupOf returns the group of a publisher of a cluster: one name is a group for each of
-// the clusters in a database.
-func groupOf(cluster, name string) string {
-	if name == "" {
-		return cluster
-	}
-	return cluster + "/" + name
-}
-
 // unpublished returns a line for each of the scopes that is not published. What another
 // publisher does not have, while it holds the lease of the group, is not missing: this
 // one waits, and a rollout ends the other only after this one is ready. It does not wait
@@ -77,7 +69,7 @@ func unpublished(scopes []store.Scope, group string, all []postgres.ScopeStatus,
 				why = ": " + cmdutil.OneLine(errors.New(all[i].Problem))
 			}
 		}
-		isWaiting := !isPublishing && !isHeld && slices.ContainsFunc(all, func(p postgres.ScopeStatus) bool { return p.Group == groupOf(s.Cluster, group) && p.IsHeld })
+		isWaiting := !isPublishing && !isHeld && slices.ContainsFunc(all, func(p postgres.ScopeStatus) bool { return p.Group == pgflags.Group(s.Cluster, group) && p.IsHeld })
 		if state != "published" && !isWaiting {
 			wrong = append(wrong, s.Resource+": "+state+why)
 		}

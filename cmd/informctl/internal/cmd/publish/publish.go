@@ -227,7 +227,7 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 	for _, name := range names {
 		list = append(list, collections[name])
 	}
-	err := db.Publish(ctx, list, postgres.PublishOptions{Group: groupOf(list[0].Scope.Cluster, o.group), KeepAge: o.keepAge, KeepBytes: o.keepBytes})
+	err := db.Publish(ctx, list, postgres.PublishOptions{Group: pgflags.Group(list[0].Scope.Cluster, o.group), KeepAge: o.keepAge, KeepBytes: o.keepBytes})
 	cancel()
 	<-asked
 	return err
