@@ -22,8 +22,9 @@ import (
 
 // notes is an owner with one bucket. It notes what it is told.
 type notes struct {
-	told  []string
-	check error
+	told   []string
+	check  error
+	onLost func() // nil: nothing
 }
 
 var bucket = []byte("notes")
@@ -49,7 +50,11 @@ func (n *notes) TakeOver(*bbolt.Tx) error {
 	return nil
 }
 
-func (n *notes) Lost(error) { n.told = append(n.told, "lost") }
+func (n *notes) Lost(error) {
+	if n.told = append(n.told, "lost"); n.onLost != nil {
+		n.onLost()
+	}
+}
 
 func (n *notes) Reopened() error {
 	n.told = append(n.told, "reopened")
@@ -232,6 +237,20 @@ func TestLost(t *testing.T) {
 			must(t, f.Close())
 		})
 	}
+}
+
+// TestLostAsUseEnds checks that the owner begins a new file also if the use of the file
+// ends while a loss is noticed: what the owner writes there is for the next process.
+func TestLostAsUseEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes.db")
+	f, n := open(t, path)
+	n.told, n.onLost = nil, f.EndUse
+	must(t, os.Remove(path))
+	if put(f, t, "again") == nil {
+		t.Error("a file that is gone was written")
+	}
+	n.says(t, "lost", "checked", "created", "reopened")
+	must(t, f.Close())
 }
 
 // TestLostAndNotReplaced checks that a damaged file that cannot be renamed is lost once:

@@ -23,10 +23,13 @@ import (
 // check, because a check that does not read every page may miss the damage. The caller
 // must hold the lock.
 func (f *File) Reopen(again bool, cause error) error {
-	if err := f.replaceHandle(again, cause); err != nil || f.IsClosed() {
+	if err := f.replaceHandle(again, cause); err != nil {
 		return err
 	}
-	return f.owner.Reopened()
+	if isOpen, _ := f.state(); !isOpen { // closed meanwhile
+		return nil
+	}
+	return f.owner.Reopened() // also if the use ends now: the next process reads it
 }
 
 // Retry opens the file again if that has failed after a write, and it is not closed.
