@@ -806,6 +806,34 @@ func TestLogAboveOutlivesLoss(t *testing.T) {
 	}
 }
 
+// TestLogAboveOfClosedOutlivesLoss checks the same for a scope that was closed before the
+// loss, which another scope has noticed: it is opened again by this process or the next.
+func TestLogAboveOfClosedOutlivesLoss(t *testing.T) {
+	for _, by := range []string{"this process", "the next"} {
+		t.Run(by, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			db, s := mustOpenScript(t, path, bolt.Options{})
+			loadScript(t, s, "100", 0, 1)
+			must(t, s.Apply(store.Batch{RV: "500", Changes: []store.Change{{Object: small.object(2, 2)}}}))
+			other, err := db.Open(inNamespace("other"), scriptOptions())
+			must(t, errors.Join(err, s.Close(), os.Remove(path)))
+			must(t, other.Apply(store.Batch{RV: "501", Changes: []store.Change{{Object: small.object(3, 2)}}}))
+			if err := other.Flush(t.Context()); !errors.Is(err, store.ErrCorrupt) {
+				t.Fatalf("the file is gone: %v", err)
+			}
+			if by == "the next" {
+				must(t, db.Close())
+				db, err = bolt.Open(path, bolt.Options{})
+				must(t, err)
+				defer func() { must(t, db.Close()) }()
+			}
+			s, err = db.Open(scriptScope(), scriptOptions())
+			must(t, err)
+			goesOnFrom300(t, s)
+		})
+	}
+}
+
 // TestLogAboveOutlivesOtherTransform checks the same for a file whose content the next
 // process cannot use: the server may have been restored between the two.
 func TestLogAboveOutlivesOtherTransform(t *testing.T) {

@@ -292,7 +292,7 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 		m.Log.Above = store.Higher(m.Log.Above, above)
 	}
 	// The file that had it was lost, and this process may end before the next list.
-	m.Log.Above = store.Higher(m.Log.Above, from(s, func(s *state) string { return s.changelog.Earlier() }))
+	m.Log.Above = store.Higher(m.Log.Above, from(s, (*state).earlier))
 	if err := layout.CreateContent(b, m); err != nil {
 		return err
 	}

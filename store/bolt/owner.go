@@ -61,20 +61,30 @@ func (o *owner) Lost(cause error) {
 	}
 }
 
-// Reopened implements boltfile.Owner. It begins the scopes that are not in the file.
+// Reopened implements boltfile.Owner. It begins the scopes that are not in the file. Of
+// those that are closed, and may not be listed again, it notes what they had reached.
 func (o *owner) Reopened() error {
 	o.mu.Lock()
 	var scopes []*scopeStore
+	reached := map[string]string{}
 	for _, s := range o.scopes {
-		if s.isLeased() && s.noBucket.Load() { // other scopes will not be relisted
+		if !s.noBucket.Load() {
+			continue
+		}
+		if s.isLeased() {
 			scopes = append(scopes, s)
+		} else if rv := from(s, (*state).earlier); rv != "" {
+			reached[s.id] = rv
 		}
 	}
 	o.mu.Unlock()
-	if len(scopes) == 0 {
+	if len(scopes)+len(reached) == 0 {
 		return nil
 	}
 	err := o.file.Try("scopes", func(tx *bbolt.Tx) error {
+		if err := layout.WriteReached(tx, reached); err != nil {
+			return err
+		}
 		for _, s := range scopes {
 			if err := s.createFirst(tx, "the file was lost"); err != nil {
 				return err

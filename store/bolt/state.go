@@ -81,6 +81,9 @@ func (s *state) opened(m *record.Manifest) {
 // openedUseless takes over the log of stored content that cannot be used.
 func (s *state) openedUseless(l record.LogState) { s.departed.Opened(l) }
 
+// earlier returns what the scope had reached before its file was lost, "" if it was not.
+func (s *state) earlier() string { return s.changelog.Earlier() }
+
 // openedNone notes that nothing that is stored can be read.
 func (s *state) openedNone() { s.packing.Lost(nil) }
 
