@@ -95,6 +95,8 @@ func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
 	}
 }
 
+var errNoSQL = fmt.Errorf("%w: there are none in schema %s; run: informctl postgres migrate --sql", ErrSchema, SQLSchema)
+
 // claimSQL makes the tables of SQL those of this feed, if they are of none yet. The error
 // is ErrSchema if they are of another: its scopes have the same numbers.
 func (db *DB) claimSQL(ctx context.Context) error {
@@ -108,7 +110,7 @@ func (db *DB) claimSQL(ctx context.Context) error {
 	}
 	switch {
 	case codeOf(err) == undefinedTable:
-		return fmt.Errorf("%w: there are none in schema %s; run: informctl postgres migrate --sql", ErrSchema, SQLSchema)
+		return errNoSQL
 	case err != nil:
 		return fmt.Errorf("read whose the tables in %s are: %w", SQLSchema, err)
 	case feed != db.opts.Schema:

@@ -69,6 +69,10 @@ func TestProject(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := publish(t, db, postgres.PublishOptions{TTL: 2 * time.Second}, c)
+	eventually(t, "all is published and nothing written", func() bool {
+		all, held, err := db.Projections(t.Context())
+		return err == nil && !held && len(all) == 1 && all[0].AsOf.IsZero()
+	})
 	project := func() (stop func()) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		var done sync.WaitGroup
@@ -210,8 +214,18 @@ func TestProject(t *testing.T) {
 		t.Errorf("the last state of what was deleted is %q", got)
 	}
 
+	written := func(isWritten, isHeld bool) {
+		t.Helper()
+		all, held, err := db.Projections(t.Context())
+		if err != nil || held != isHeld || len(all) != 1 || all[0].Resource != "configmaps" || all[0].AsOf.IsZero() == isWritten || all[0].Skipped > 0 {
+			t.Errorf("written is %+v by one that is there: %t, %v", all, held, err)
+		}
+	}
+	written(true, true)
+
 	// The projector was away for longer than the log is kept.
 	stopSQL()
+	written(true, false)
 	if _, err := conn.Exec(t.Context(), "DELETE FROM informctl.change WHERE seq < (SELECT max(seq) FROM informctl.change)"); err != nil {
 		t.Fatal(err)
 	}

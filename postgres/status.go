@@ -93,6 +93,43 @@ func (db *DB) scopes(ctx context.Context, objects string) ([]ScopeStatus, error)
 	return out, nil
 }
 
+// Projection is how far Project has written one scope.
+type Projection struct {
+	ID                int64 // of the scope
+	Cluster, Resource string
+	AsOf              time.Time // kube.object has what was published then; zero: nothing yet
+	Skipped           int64     // states that jsonb has refused so far
+}
+
+// Projections returns how far Project has written each scope that has been published
+// whole, in the order of cluster and resource, and whether a projector is at work. The
+// error is ErrSchema if the tables of Project are missing.
+func (db *DB) Projections(ctx context.Context) (all []Projection, isHeld bool, err error) {
+	err = db.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM kube.lease WHERE grp = $1 AND expires > clock_timestamp())", SQLSchema).Scan(&isHeld)
+	if err == nil {
+		var rows pgx.Rows
+		rows, err = db.pool.Query(ctx, db.sql(`SELECT s.id, s.cluster, s.resource, pl.as_of, coalesce(pl.skipped, 0)
+			FROM informctl.scope s LEFT JOIN kube.place pl ON (pl.scope, pl.cluster, pl.resource) = (s.id, s.cluster, s.resource)
+			WHERE s.complete AND NOT `+superseded+` ORDER BY s.cluster, s.resource, s.id`))
+		if err == nil {
+			all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Projection, err error) {
+				var asOf *time.Time
+				if err = row.Scan(&p.ID, &p.Cluster, &p.Resource, &asOf, &p.Skipped); asOf != nil {
+					p.AsOf = *asOf
+				}
+				return p, err
+			})
+		}
+	}
+	switch {
+	case codeOf(err) == undefinedTable:
+		return nil, false, errNoSQL
+	case err != nil:
+		return nil, false, fmt.Errorf("read how far SQL is written: %w", err)
+	}
+	return all, isHeld, nil
+}
+
 // Grants returns the statements that make the roles of a schema, for psql: the owner runs
 // them once. "" means DefaultSchema.
 //

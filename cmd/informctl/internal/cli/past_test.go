@@ -127,6 +127,32 @@ func TestPastBetweenProcesses(t *testing.T) {
 	}
 }
 
+// TestUntilWhatIsPrinted checks that a change is up to the time that is printed of it, in
+// whole seconds.
+func TestUntilWhatIsPrinted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeLog(t, db, "pods", "Pod", []runtime.Object{pod("a", "one", "web")}, store.Batch{RV: "11", Changes: []store.Change{{Key: "a/one", RV: "11"}}})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var change struct{ Time time.Time }
+	got := say(t.Context(), "history", "pods", "--db", path, "-o", "json")
+	if err := json.Unmarshal([]byte(got.Out), &change); err != nil || change.Time.IsZero() {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	for second, want := range map[time.Time]int{change.Time: 2, change.Time.Add(-time.Second): 0} {
+		at := second.UTC().Format(time.DateTime) // the zone that commands have here
+		got := sayAt(t.Context(), time.Now().UTC(), "history", "pods", "--db", path, "--until", at, "--since", at)
+		if n := strings.Count(got.Out, "\n"); n != want {
+			t.Errorf("%d lines, want %d: %+v", n, want, got)
+		}
+	}
+}
+
 // TestPastOfFollowed checks that a moment of a file that is followed needs no note, and
 // one after a connection was lost does.
 func TestPastOfFollowed(t *testing.T) {

@@ -53,3 +53,31 @@ func TestRestoreOfTwoResources(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreOfWhatServersRefuse checks that restore leaves out what an API server refuses
+// in an object that is created, or what makes its controllers take it for lost.
+func TestRestoreOfWhatServersRefuse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := store.Batch{RV: "11", Changes: []store.Change{{Key: "a/x", RV: "11"}}}
+	debugged := &corev1.Pod{ObjectMeta: objectMeta("a", "x", ""), Spec: corev1.PodSpec{
+		Containers:          []corev1.Container{{Name: "app"}},
+		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger"}}},
+	}}
+	writeLog(t, db, "pods", "Pod", []runtime.Object{debugged}, deleted)
+	bound := &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta("a", "x", ""), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v1"}}
+	bound.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+	writeLog(t, db, "persistentvolumeclaims", "PersistentVolumeClaim", []runtime.Object{bound}, deleted)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for resource, want := range map[string]string{"pods": "name: app", "pvc": "volumeName: v1"} {
+		got := say(t.Context(), "restore", resource, "x", "-n", "a", "--db", path)
+		if got.Code != 0 || !strings.Contains(got.Out, want) || strings.Contains(got.Out, "debugger") || strings.Contains(got.Out, "annotations") {
+			t.Errorf("%s: %+v", resource, got)
+		}
+	}
+}

@@ -24,6 +24,9 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		if t.IsZero() { // which programs write for no time at all
+			return t, fmt.Errorf("%q is no moment", text)
+		}
 		return t, nil
 	}
 	for _, layout := range []string{time.DateOnly + "T15:04", time.DateOnly + " 15:04", time.DateOnly + "T15:04:05", time.DateTime, time.DateOnly} {
@@ -56,6 +59,15 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 10:02, yesterday 10:02 or 2026-01-02 15:04", text)
 	}
 	return now.Add(-ago), nil
+}
+
+// LastOf returns the end of the second of a moment that was written without fractions of
+// one, as times are printed: what happened in it is up to then.
+func LastOf(moment time.Time) time.Time {
+	if moment.IsZero() || moment.Nanosecond() != 0 {
+		return moment
+	}
+	return moment.Add(time.Second - 1)
 }
 
 // lastToday returns the last time with the clock of at that is not after now.

@@ -38,7 +38,7 @@ func TestParseMoment(t *testing.T) {
 			t.Errorf("%q is %v, want %v: %v", text, got, want, err)
 		}
 	}
-	for _, text := range []string{"tomorrow", "25:00", "10:2", "yesterday 25:00", "2026-13-01", "-5m", "0s", "now", "10", " ago", "-5m ago", "10:02 ago"} {
+	for _, text := range []string{"tomorrow", "25:00", "10:2", "yesterday 25:00", "2026-13-01", "-5m", "0s", "now", "10", " ago", "-5m ago", "10:02 ago", "0001-01-01T00:00:00Z"} {
 		if got, err := ParseMoment(text, now); err == nil {
 			t.Errorf("%q is %v, want an error", text, got)
 		}

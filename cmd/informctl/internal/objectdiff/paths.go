@@ -3,6 +3,7 @@ package objectdiff
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -30,10 +31,37 @@ func ParsePaths(lists []string) (all []Path, err error) {
 			return nil, fmt.Errorf(`%q is no path of a field, as spec.replicas or metadata.annotations["example.com/a"]`, list)
 		}
 		for _, text := range onePath.FindAllString(list, -1) {
-			all = append(all, pathPart.FindAllString(strings.ReplaceAll(text, "[*]", ""), -1))
+			path := pathPart.FindAllString(strings.ReplaceAll(text, "[*]", ""), -1)
+			for i, part := range path {
+				path[i] = asInDifference(part)
+			}
+			all = append(all, path)
 		}
 	}
 	return all, nil
+}
+
+// asInDifference returns a part of a path as the path of a difference has it. A person may
+// quote the key of a map that needs no quotes, in either kind of them, and leave them out
+// where one needs them, as in metadata.labels.pod-template-hash.
+func asInDifference(part string) string {
+	if isElement(part) {
+		return part
+	}
+	key := part
+	if inside, isQuoted := strings.CutPrefix(part, `["`); isQuoted {
+		unquoted, err := strconv.Unquote(`"` + strings.TrimSuffix(inside, "]"))
+		if err != nil {
+			return part
+		}
+		key = unquoted
+	} else if inside, isQuoted := strings.CutPrefix(part, "['"); isQuoted {
+		key = strings.TrimSuffix(inside, "']")
+	}
+	if isPlain(key) {
+		return key
+	}
+	return fmt.Sprintf("[%q]", key)
 }
 
 // Has reports whether a field of a difference is at the path or below it.
@@ -66,5 +94,5 @@ func (p Path) follow(field string) (left int, fits bool) {
 
 // isElement reports whether a part is an element of a list and no key of a map.
 func isElement(part string) bool {
-	return strings.HasPrefix(part, "[") && !strings.HasPrefix(part, `["`)
+	return strings.HasPrefix(part, "[") && !strings.HasPrefix(part, `["`) && !strings.HasPrefix(part, "['")
 }

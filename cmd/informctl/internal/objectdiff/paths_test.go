@@ -32,6 +32,12 @@ func TestPaths(t *testing.T) {
 		{`metadata.annotations["example.com/a"]`, `metadata.annotations["example.com/a"]`, true, true},
 		{`metadata.annotations["example.com/a"]`, `metadata.annotations["example.com/b"]`, false, false},
 		{"metadata.labels.app", `metadata.labels["app.kubernetes.io/name"]`, false, false},
+		{`metadata.labels["app"]`, "metadata.labels.app", true, true},
+		{"metadata.labels['app']", "metadata.labels.app", true, true},
+		{"metadata.annotations['example.com/a']", `metadata.annotations["example.com/a"]`, true, true},
+		{"metadata.labels.pod-template-hash", `metadata.labels["pod-template-hash"]`, true, true},
+		{"spec.some-field.x", `spec["some-field"].x`, true, true},
+		{`data["a\"b"]`, `data["a\"b"]`, true, true},
 	} {
 		paths, err := objectdiff.ParsePaths([]string{tt.path})
 		if err != nil || len(paths) != 1 {

@@ -167,6 +167,7 @@ func (o *options) completeHistory(cmd *cobra.Command, args []string) (err error)
 	if !o.from.IsZero() && !o.to.IsZero() && o.to.Before(o.from) {
 		return cmdutil.Usagef(cmd, "--until %s is before --since %s", o.until, o.since)
 	}
+	o.to = cmdutil.LastOf(o.to)
 	if o.tail < 1 && cmd.Flags().Changed("tail") {
 		return cmdutil.Usagef(cmd, "--tail is %d, want a number of changes from 1 on", o.tail)
 	}

@@ -20,6 +20,7 @@ import (
 
 // observed is what a cluster asks a publisher about.
 type observed struct {
+	sql   bool                        // it writes SQL, and publishes nothing
 	group string                      // as --group has it
 	db    atomic.Pointer[postgres.DB] // nil until it was reached
 	// scopes are to be published; nil until the server was reached.
@@ -44,11 +45,14 @@ func (of *observed) notReady(ctx context.Context) (wrong []string) {
 	switch {
 	case db == nil:
 		return []string{"PostgreSQL has not been reached yet"}
-	case scopes == nil:
+	case scopes == nil && !of.sql:
 		return []string{"the server has not been reached yet"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if of.sql {
+		return unwritten(db.Projections(ctx))
+	}
 	all, err := db.Scopes(ctx)
 	if err != nil {
 		return []string{cmdutil.OneLine(err)}
@@ -77,17 +81,36 @@ func unpublished(scopes []store.Scope, group string, all []postgres.ScopeStatus,
 	return wrong
 }
 
+// unwritten returns a line for each scope of which SQL has nothing yet, or one that says
+// why it has nothing new. Another projector may be the one that writes.
+func unwritten(all []postgres.Projection, isHeld bool, err error) (wrong []string) {
+	switch {
+	case err != nil:
+		return []string{cmdutil.OneLine(err)}
+	case !isHeld:
+		return []string{"nobody writes SQL yet"}
+	}
+	for _, p := range all {
+		if p.AsOf.IsZero() {
+			wrong = append(wrong, p.Resource+": not written yet")
+		}
+	}
+	return wrong
+}
+
 var (
 	labels    = []string{"scope", "cluster", "resource"}
 	published = prometheus.NewDesc("informctl_publish_published", "1 if the scope is published and the API server tells of it, else 0.", labels, nil)
 	marked    = prometheus.NewDesc("informctl_publish_last_mark_timestamp_seconds", "When the last resource version was published.", labels, nil)
 	changes   = prometheus.NewDesc("informctl_publish_log_changes", "Changes in the log, for followers that were away.", labels, nil)
 	bytes     = prometheus.NewDesc("informctl_publish_log_bytes", "Size of the objects in the log.", labels, nil)
+	written   = prometheus.NewDesc("informctl_publish_sql_as_of_timestamp_seconds", "The tables of SQL have what was published then, 0 if they have nothing. Only of --sql.", labels, nil)
+	skipped   = prometheus.NewDesc("informctl_publish_sql_skipped_total", "States of objects that SQL does not have, because jsonb refuses them. Only of --sql.", labels, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (of *observed) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{published, marked, changes, bytes} {
+	for _, d := range []*prometheus.Desc{published, marked, changes, bytes, written, skipped} {
 		ch <- d
 	}
 }
@@ -105,6 +128,7 @@ func (of *observed) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(published, err)
 		return
 	}
+	of.collectSQL(ctx, db, ch)
 	for _, s := range all {
 		gauge := func(d *prometheus.Desc, v float64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, strconv.FormatInt(s.ID, 10), s.Scope.Cluster, s.Scope.Resource)
@@ -119,5 +143,26 @@ func (of *observed) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(changes, float64(s.Rows))
 		gauge(bytes, float64(s.Bytes))
+	}
+}
+
+// collectSQL collects how far SQL is written, if this process writes it.
+func (of *observed) collectSQL(ctx context.Context, db *postgres.DB, ch chan<- prometheus.Metric) {
+	if !of.sql {
+		return
+	}
+	all, _, err := db.Projections(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(written, err)
+		return
+	}
+	for _, p := range all {
+		values := []string{strconv.FormatInt(p.ID, 10), p.Cluster, p.Resource}
+		asOf := 0.0
+		if !p.AsOf.IsZero() {
+			asOf = float64(p.AsOf.UnixNano()) / 1e9
+		}
+		ch <- prometheus.MustNewConstMetric(written, prometheus.GaugeValue, asOf, values...)
+		ch <- prometheus.MustNewConstMetric(skipped, prometheus.CounterValue, float64(p.Skipped), values...)
 	}
 }

@@ -1,9 +1,14 @@
 package publish
 
 import (
+	"os"
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/informctl/informctl/postgres"
@@ -51,5 +56,59 @@ func TestUnpublished(t *testing.T) {
 	}
 	if got := unpublished([]store.Scope{pods, nodes}, "other", []postgres.ScopeStatus{ofOther}, false); got != nil {
 		t.Errorf("of a publisher that waits for the one of its group, %q is missing", got)
+	}
+}
+
+// TestUnwritten checks when a process that writes SQL is ready.
+func TestUnwritten(t *testing.T) {
+	nodes := postgres.Projection{Resource: "nodes", AsOf: time.Now()}
+	for name, test := range map[string]struct {
+		all    []postgres.Projection
+		isHeld bool
+		err    error
+		want   []string
+	}{
+		"nothing is published": {nil, true, nil, nil},
+		"all is written":       {[]postgres.Projection{nodes}, true, nil, nil},
+		"one is new":           {[]postgres.Projection{nodes, {Resource: "pods"}}, true, nil, []string{"pods: not written yet"}},
+		"nobody writes":        {[]postgres.Projection{nodes}, false, nil, []string{"nobody writes SQL yet"}},
+		"it cannot be read":    {nil, false, postgres.ErrSchema, []string{postgres.ErrSchema.Error()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, unwritten(test.all, test.isHeld, test.err)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAlerts checks that the alerts use metrics that there are, and the labels of these.
+func TestAlerts(t *testing.T) {
+	const file = "../../../../../deploy/publish/alerts.yaml"
+	alerts, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	descs := make(chan *prometheus.Desc, 100)
+	(&observed{}).Describe(descs)
+	close(descs)
+	var known strings.Builder
+	for d := range descs {
+		known.WriteString(d.String())
+	}
+	names := regexp.MustCompile(`informctl_[a-z_]+`).FindAllString(string(alerts), -1)
+	for _, name := range names {
+		if !strings.Contains(known.String(), `"`+name+`"`) {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	by := regexp.MustCompile(`max by \(job, (.*?)\)`).FindAllStringSubmatch(string(alerts), -1)
+	for _, m := range by {
+		if m[1] != strings.Join(labels, ", ") {
+			t.Errorf("an alert is by %s, and the metrics have %q", m[1], labels)
+		}
+	}
+	if len(names) < 4 || len(by) != len(names) {
+		t.Errorf("%d metrics are used, and %d are by what they have", len(names), len(by))
 	}
 }

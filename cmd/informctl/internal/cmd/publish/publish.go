@@ -142,7 +142,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	logger := o.log.Logger(o.env.Streams.ErrOut)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
-	of := &observed{group: o.group}
+	of := &observed{group: o.group, sql: o.sql}
 	end, err := o.metrics.Begin(ctx, logger, of.answers())
 	if err != nil {
 		return err
@@ -155,7 +155,6 @@ func (o *options) run(cmd *cobra.Command) error {
 	defer func() { _ = db.Close() }()
 	of.db.Store(db)
 	if o.sql {
-		of.scopes.Store(&[]store.Scope{}) // those of the publishers
 		return db.Project(ctx, postgres.ProjectOptions{Keep: o.keepAge})
 	}
 	config, err := cluster.Config(o.kube)

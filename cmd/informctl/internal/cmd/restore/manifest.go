@@ -2,9 +2,11 @@ package restore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,8 +47,22 @@ func (o *options) manifest(s state) (runtime.Object, error) {
 		finalizers = nil
 	}
 	u.SetFinalizers(finalizers)
-	if u.GroupVersionKind().GroupKind() == batchv1.SchemeGroupVersion.WithKind("Job").GroupKind() {
+	switch u.GroupVersionKind().GroupKind() {
+	case batchv1.SchemeGroupVersion.WithKind("Job").GroupKind():
 		withoutSelector(content)
+	case corev1.SchemeGroupVersion.WithKind("Pod").GroupKind():
+		// They are refused in a pod that is created: kubectl debug adds them.
+		unstructured.RemoveNestedField(content, "spec", "ephemeralContainers")
+	case corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim").GroupKind():
+		// A claim that says so and is of another UID than its volume knows is lost.
+		annotations := u.GetAnnotations()
+		maps.DeleteFunc(annotations, func(name, _ string) bool {
+			return name == "pv.kubernetes.io/bind-completed" || name == "pv.kubernetes.io/bound-by-controller"
+		})
+		if len(annotations) == 0 {
+			annotations = nil
+		}
+		u.SetAnnotations(annotations)
 	}
 	return u, nil
 }

@@ -41,7 +41,8 @@ kubectl create -f -, which changes nothing that is there.
 
 Fields that the server sets are left out: resourceVersion, uid, creationTimestamp,
 generation, managedFields, selfLink, what a deletion sets, the selector that a Job has
-of its UID, and status without --status.
+of its UID, the ephemeral containers of a Pod, the annotations of a claim that is bound,
+and status without --status.
 ownerReferences stay, and name owners by their UIDs. An owner that was created again has
 another UID; the server deletes an object whose owners are all gone, so write the new
 UID, or remove the reference.
