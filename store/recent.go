@@ -42,6 +42,21 @@ func (r *Recent) IsOn() bool {
 	return r.follows
 }
 
+// Start has changes noted from now on, as Follow does. A backend that asks IsOn before it
+// applies a batch calls it while no batch is being applied.
+func (r *Recent) Start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.startLocked()
+}
+
+func (r *Recent) startLocked() {
+	if !r.follows {
+		r.follows, r.changed = true, make(chan struct{})
+		r.beginLocked()
+	}
+}
+
 // ListBegun notes that what is applied until the next resource version is what a list
 // differs in from the content.
 func (r *Recent) ListBegun() {
@@ -152,10 +167,7 @@ func (r *Recent) beginLocked() {
 func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		r.mu.Lock()
-		if !r.follows {
-			r.follows, r.changed = true, make(chan struct{})
-			r.beginLocked()
-		}
+		r.startLocked()
 		next, inside, err := r.findLocked(p, false)
 		for errors.Is(err, ErrAhead) {
 			changed := r.changed

@@ -56,7 +56,8 @@ func (s *lease) checkLocked() error {
 }
 
 // update calls change with a copy of the current state and publishes the copy, unless
-// change returns an error.
+// change returns an error. What it has changed is noted in the log after that: who reads
+// the log finds the state that it tells of.
 func (s *lease) update(change func(next *state) error) error {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -67,7 +68,12 @@ func (s *lease) update(change func(next *state) error) error {
 	if err := change(next); err != nil {
 		return err
 	}
+	note := next.note
+	next.note = nil
 	s.state.Store(next)
+	if note != nil {
+		note()
+	}
 	return nil
 }
 
@@ -203,7 +209,8 @@ func (s *lease) Apply(b store.Batch) error {
 		case b.Reason != "":
 			next.checkpoint = b.Checkpoint(next.checkpoint)
 		}
-		next.recent.Note(b, changes, next.checkpoint.RV)
+		rv := next.checkpoint.RV
+		next.note = func() { next.recent.Note(b, changes, rv) }
 		return nil
 	})
 }
@@ -216,7 +223,7 @@ func (s *lease) Invalidate(_ context.Context, reason string) error {
 	return s.update(func(next *state) error {
 		b := store.Batch{Reason: reason}
 		next.checkpoint = b.Checkpoint(next.checkpoint)
-		next.recent.Note(b, nil, "")
+		next.note = func() { next.recent.Note(b, nil, "") }
 		return nil
 	})
 }

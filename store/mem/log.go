@@ -14,7 +14,12 @@ func (s *lease) Follow(ctx context.Context, after store.Place) iter.Seq2[store.E
 	if err != nil {
 		return func(yield func(store.Event, error) bool) { yield(store.Event{}, err) }
 	}
-	return st.recent.Follow(ctx, after, s.db.ended)
+	return func(yield func(store.Event, error) bool) {
+		s.write.Lock() // a batch that is being applied may not be noted
+		st.recent.Start()
+		s.write.Unlock()
+		st.recent.Follow(ctx, after, s.db.ended)(yield)
+	}
 }
 
 // History describes what Follow keeps.
@@ -49,15 +54,19 @@ func version(it *item) (*store.Version, error) {
 }
 
 // at returns the state at a place.
-func (st *state) at(p store.Place) (*state, error) {
-	if p.IsZero() {
-		return st, nil
+func (s *lease) at(p store.Place) (*state, error) {
+	st, err := s.view()
+	if err != nil || p.IsZero() {
+		return st, err
 	}
+	s.write.Lock() // the log ends with what the state has, and copying writes to it
+	st = s.state.Load()
 	before, err := st.recent.Before(p)
+	past := st.copy()
+	s.write.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	past := st.copy()
 	for key, v := range before {
 		if v == nil {
 			past.delete(key)

@@ -52,10 +52,7 @@ func (s *lease) Keys(q store.Query) ([]string, error) {
 func collect[T any](s *lease, q store.Query, value func(*item) T) ([]T, error) {
 	matcher := q.Matcher()
 	after, prefix := q.Range()
-	st, err := s.view()
-	if err == nil {
-		st, err = st.at(q.At)
-	}
+	st, err := s.at(q.At)
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,13 @@ package mem_test
 
 import (
 	"errors"
+	"strconv"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/informctl/informctl/codec"
@@ -21,6 +24,70 @@ func config() storetest.Config {
 func TestSuite(t *testing.T) { storetest.Run(t, config()) }
 
 func TestModel(t *testing.T) { storetest.RunModel(t, config()) }
+
+// TestLogBesideWriter follows a scope from a moment in which it is written: who reads the
+// objects where the log begins, and follows it, has the last state, and each mark is of
+// the state that is read at it.
+func TestLogBesideWriter(t *testing.T) {
+	object := func(rv int) runtime.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: strconv.Itoa(rv)}}
+	}
+	rvAt := func(s store.Store, at store.Place) (rv string) {
+		for _, obj := range must(s.Objects(store.Query{At: at})) {
+			rv = obj.(*corev1.ConfigMap).ResourceVersion
+		}
+		return rv
+	}
+	const last = 300
+	for range 20 {
+		s := open(t)
+		var writing sync.WaitGroup
+		write := func(rv int) {
+			if err := s.Apply(store.Batch{RV: strconv.Itoa(rv), Changes: []store.Change{{Object: object(rv)}}}); err != nil {
+				t.Error(err)
+			}
+		}
+		write(1)
+		writing.Go(func() {
+			for rv := 2; rv <= last; rv++ {
+				write(rv)
+			}
+		})
+		known := ""
+		for e, err := range s.Follow(t.Context(), store.Place{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Mark == nil {
+				known = e.RV
+				continue
+			}
+			if e.Mark.Begins {
+				known = rvAt(s, store.Place{})
+			} else if at := rvAt(s, e.Mark.Place); at != e.Mark.RV {
+				t.Errorf("at %s, %s is read", e.Mark.RV, at)
+			}
+			if state := must(s.History()); state.Last.RV != "" {
+				if at := rvAt(s, state.Last); at != state.Last.RV {
+					t.Errorf("at %s, the last one, %s is read", state.Last.RV, at)
+				}
+			}
+			if e.Mark.RV == strconv.Itoa(last) {
+				break
+			}
+		}
+		if writing.Wait(); known != strconv.Itoa(last) {
+			t.Errorf("who has followed has %s, want %d", known, last)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
 
 // TestFollowOfAnotherContent checks that Follow ends when the scope is opened with
 // another transform: what it followed is no more.
