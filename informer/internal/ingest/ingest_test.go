@@ -139,6 +139,36 @@ func TestRejected(t *testing.T) {
 	wantStored(t, p, "8", "a", "c")
 }
 
+// TestRejectedInList is an object that is refused in a list and taken at a newer state in
+// the same one, as servers send changes while they stream a list.
+func TestRejectedInList(t *testing.T) {
+	p := newPipeline(t, func(obj any) (any, error) {
+		if obj.(*corev1.ConfigMap).ResourceVersion == "4" {
+			return nil, errors.New("malformed")
+		}
+		return obj, nil
+	})
+	for _, rv := range []string{"8", "9"} { // the second one finds the object stored
+		l, err := p.Relist(t.Context(), "a test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, state := range []string{"4", "6"} {
+			obj := object("a", "1", state)
+			if err := l.Add(t.Context(), obj); err != nil {
+				p.Reject(t.Context(), obj, err)
+			}
+		}
+		if err := errors.Join(l.Finish(t.Context(), rv), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		wantStored(t, p, rv, "a")
+	}
+	if rejected := p.state.Report().Rejected; len(rejected) > 0 {
+		t.Errorf("%q are rejected", rejected)
+	}
+}
+
 func TestTransform(t *testing.T) {
 	tests := map[string]cache.TransformFunc{
 		"panics":       func(any) (any, error) { panic("oh") },

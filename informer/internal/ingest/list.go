@@ -23,6 +23,7 @@ type relist struct {
 	reason   string
 	held     *heal.List
 	newest   string // the highest resource version of the objects
+	refused  bool   // an object, a newer state of which may follow in the list
 	finished bool
 }
 
@@ -46,15 +47,24 @@ func (r *relist) Add(ctx context.Context, obj runtime.Object) error {
 	if err != nil {
 		return err
 	}
+	own := "" // the transform may change it
+	if r.refused {
+		own = keyOf(obj)
+	}
 	transformed, err := r.p.transform.apply(obj)
 	if err != nil {
+		r.refused = true
 		if key := rejectedKey(err, obj); key != "" {
 			r.Keep(key)
 		}
 		return err
 	}
 	if err := r.Relist.Add(transformed); err != nil {
+		r.refused = true
 		return err
+	}
+	if r.refused {
+		r.p.state.Accept(own, keyOf(transformed))
 	}
 	if m, err := meta.Accessor(transformed); err == nil {
 		r.newest = store.Higher(r.newest, m.GetResourceVersion())

@@ -82,6 +82,11 @@ func rejectedKey(cause error, obj runtime.Object) string {
 	if errors.As(cause, &bad) && bad.Key != "" {
 		return bad.Key
 	}
+	return keyOf(obj)
+}
+
+// keyOf returns the key of an object, "" if it has none.
+func keyOf(obj runtime.Object) string {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
 	if err != nil {
 		return ""
