@@ -148,6 +148,9 @@ type state struct {
 	// Reset means that Reset has left nothing else, and that what is shared is forgotten
 	// by the process that takes it over next.
 	Reset bool `json:"reset,omitempty"`
+	// Damaged means that values could not be read, and what is shared has not been taken
+	// over since.
+	Damaged bool `json:"damaged,omitempty"`
 }
 
 func ledgerName(name string) string { return "consumer/" + name }
@@ -220,6 +223,7 @@ func (c *Consumer) load(ctx context.Context) error {
 	if known.Reset {
 		c.invalid, c.reset = "it was reset", c.shared != nil
 	}
+	c.damaged = c.damaged || known.Damaged
 	for key, value := range values {
 		if id, ok := strings.CutPrefix(key, prefixPlace); ok {
 			s := &scope{id: id, recorded: true}
@@ -260,7 +264,7 @@ func (c *Consumer) otherVersion(before string) string {
 
 // noteStateLocked writes the state with the next commit.
 func (c *Consumer) noteStateLocked() {
-	if b, err := json.Marshal(state{c.opts.Version, revision(), c.term, c.reset}); err == nil {
+	if b, err := json.Marshal(state{c.opts.Version, revision(), c.term, c.reset, c.damaged && c.shared != nil}); err == nil {
 		c.changed[stateKey] = b
 	}
 }

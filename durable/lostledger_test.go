@@ -98,6 +98,13 @@ func TestDamagedLedgerHeals(t *testing.T) {
 // TestDamagedLedgerOfShared checks that a key whose value in the ledger is damaged comes
 // from what is shared, and that the others are those of the file.
 func TestDamagedLedgerOfShared(t *testing.T) {
+	for name, waits := range map[string]bool{"at once": false, "by the process after one that only waits": true} {
+		t.Run(name, func(t *testing.T) { takesOverDamaged(t, waits) })
+	}
+}
+
+func takesOverDamaged(t *testing.T, waits bool) {
+	t.Helper()
 	inBubble(t, func(w *world) {
 		shared := w.shared()
 		w.put("a", "a")
@@ -113,6 +120,13 @@ func TestDamagedLedgerOfShared(t *testing.T) {
 		w.pass(5 * time.Second)
 		l.dies(shared)
 		damageLedger(t, w.path)
+		if waits { // the ledger has no damage after it
+			shared.fail(errors.New("the API server is down"))
+			l = w.start(1)
+			w.pass(5 * time.Second)
+			l.kill()
+			shared.fail(nil)
+		}
 		l = w.start(1).begin()
 		w.pass(time.Minute)
 		l.want("after the damage", "a")

@@ -163,7 +163,7 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 			s.rv, s.lineage = known.RV, s.known.Lineage
 		}
 	}
-	c.term, c.reset = doc.Term, false
+	c.term, c.reset, c.damaged = doc.Term, false, false
 	c.noteStateLocked()
 	c.activateLocked()
 	return true, nil
