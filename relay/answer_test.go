@@ -12,9 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
@@ -199,6 +201,76 @@ func TestResourceVersions(t *testing.T) {
 			if w := get(t, s, path+"?resourceVersion="+rv, ""); w.Code != code {
 				t.Errorf("%s at %q: %d, want %d: %s", path, rv, w.Code, code, w.Body)
 			}
+		}
+	}
+}
+
+// TestWatchFromZeros watches from 0, with bookmarks, as clients may write it. Only one that
+// asks for initial events is sent the bookmark that ends them.
+func TestWatchFromZeros(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
+	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)
+	const watch = "/api/v1/nodes?watch=1&allowWatchBookmarks=true&timeoutSeconds=1"
+	for query, want := range map[string]bool{"&resourceVersion=0": true, "&resourceVersion=00": false, "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan": true} {
+		w := get(t, s, watch+query, "")
+		ends := strings.Contains(w.Body.String(), metav1.InitialEventsAnnotationKey)
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"ADDED"`) || ends != want {
+			t.Errorf("%s: %d, %s", query, w.Code, w.Body)
+		}
+	}
+}
+
+// TestNotServed asks for what the documents of the server do not have: a custom resource
+// that is younger than they are is there, and an aggregated API may be.
+func TestNotServed(t *testing.T) {
+	crd := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "widgets.example.com", "resourceVersion": "1"},
+		"spec": map[string]any{"group": "example.com", "versions": []any{
+			map[string]any{"name": "v1", "served": true}, map[string]any{"name": "v2", "served": false},
+		}},
+	}}
+	db := openFile(t, filepath.Join(t.TempDir(), "informers.db"))
+	scope := store.Scope{Resource: definitions, Kind: crd.GroupVersionKind(), Form: store.Unstructured}
+	s, err := New(Collections{filled(t, db, scope, crd, crd)}, Options{Token: "x", Documents: &Documents{
+		groups: []apidiscoveryv2.APIGroupDiscovery{{ObjectMeta: metav1.ObjectMeta{Name: "metrics.k8s.io"}, Versions: []apidiscoveryv2.APIVersionDiscovery{
+			{Version: "v1beta1", Freshness: apidiscoveryv2.DiscoveryFreshnessStale},
+		}}},
+		resources: map[schema.GroupVersionResource]apidiscoveryv2.APIResourceDiscovery{corev1.SchemeGroupVersion.WithResource("pods"): {}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for path, code := range map[string]int{
+		"/apis/example.com/v1/namespaces/a/widgets/b": 403, "/apis/example.com/v2/widgets": 404, "/apis/example.com/v1/gadgets": 404,
+		"/apis/metrics.k8s.io/v1beta1/nodes": 503, "/apis/metrics.k8s.io/v1/nodes": 404, "/api/v1/none": 404,
+	} {
+		if w := get(t, s, path, ""); w.Code != code {
+			t.Errorf("%s: %d, want %d: %s", path, w.Code, code, w.Body)
+		}
+	}
+}
+
+// TestFieldsOfOtherVersions checks that kinds have the field labels of v1 in the versions
+// before, and that null in a custom resource is as no field.
+func TestFieldsOfOtherVersions(t *testing.T) {
+	slice := builtInOf(resourcev1beta1.SchemeGroupVersion.WithKind("ResourceSlice"))
+	of := &resourcev1beta1.ResourceSlice{Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n1", Driver: "d1"}}
+	if set := slice.of(of); set["spec.nodeName"] != "n1" || set["spec.driver"] != "d1" || !strings.Contains(slice.refusal, "/v1beta1,") {
+		t.Errorf("%v, and others are refused with %s", set, slice.refusal)
+	}
+	if builtInOf(resourcev1beta1.SchemeGroupVersion.WithKind("ResourceClaim")) != nil {
+		t.Error("a ResourceClaim has field labels")
+	}
+	crd := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"versions": []any{map[string]any{
+		"name": "v1", "selectableFields": []any{map[string]any{"jsonPath": ".spec.color"}},
+	}}}}}
+	labels := selectableFields(crd, "v1")
+	for want, color := range map[string]any{"": nil, "red": "red", "3": int64(3)} {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"color": color}}}
+		if set := labels.of(u); set["spec.color"] != want {
+			t.Errorf("the field of %v is %v, want %q", color, set, want)
 		}
 	}
 }

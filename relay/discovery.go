@@ -57,6 +57,21 @@ func (d *Documents) resource(gvr schema.GroupVersionResource) (apidiscoveryv2.AP
 	return r, ok
 }
 
+// isStale reports whether the server did not know the resources of a version, as where
+// the service of an aggregated API did not answer.
+func (d *Documents) isStale(group, version string) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, g := range d.groups {
+		if g.Name == group {
+			return slices.ContainsFunc(g.Versions, func(v apidiscoveryv2.APIVersionDiscovery) bool {
+				return v.Version == version && v.Freshness == apidiscoveryv2.DiscoveryFreshnessStale
+			})
+		}
+	}
+	return false
+}
+
 // groupResource returns the resource of a collection.
 func (c Collection) groupResource() schema.GroupResource {
 	resource, _, _ := strings.Cut(c.Scope.Resource, ".")
@@ -89,6 +104,22 @@ func (s *Server) definitionOf(c Collection) *unstructured.Unstructured {
 		return nil
 	}
 	return s.definition(c.Scope.Resource)
+}
+
+// isDefined reports whether there is a custom resource in a version, by its definition.
+func (s *Server) isDefined(gr schema.GroupResource, version string) bool {
+	if gr.Group == "" {
+		return false
+	}
+	crd := s.definition(gr.String())
+	if crd == nil {
+		return false
+	}
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	return slices.ContainsFunc(versions, func(v any) bool {
+		of, _ := v.(map[string]any)
+		return of["name"] == version && of["served"] == true
+	})
 }
 
 // discovery returns the resources that the server had. Those that are held can be read,

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -32,17 +33,23 @@ type fieldLabels struct {
 	refusal string
 }
 
-// labelsOf returns the field labels of a kind whose objects have the type T.
+// labelsOf returns the field labels of a kind whose objects have the type T in v1.
 func labelsOf[T any](of func(obj *T) fields.Set) *fieldLabels {
 	return &fieldLabels{
 		names: slices.Collect(maps.Keys(of(new(T)))),
 		of: func(obj runtime.Object) fields.Set {
-			typed, ok := any(obj).(*T)
-			if u, is := obj.(*unstructured.Unstructured); is {
-				typed = new(T)
-				ok = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed) == nil
+			if typed, ok := any(obj).(*T); ok {
+				return of(typed)
 			}
-			if !ok {
+			var content map[string]any
+			var err error
+			if u, is := obj.(*unstructured.Unstructured); is {
+				content = u.Object
+			} else { // of another version
+				content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+			}
+			typed := new(T)
+			if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(content, typed) != nil {
 				return nil
 			}
 			return of(typed)
@@ -121,6 +128,24 @@ var builtIn = map[schema.GroupVersionKind]*fieldLabels{
 	}).refusing("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %s"),
 }
 
+// otherVersions are those in which kinds have the field labels of v1.
+var otherVersions = map[schema.GroupKind][]string{
+	certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest").GroupKind(): {"v1beta1"},
+	certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle").GroupKind():        {"v1beta1", "v1alpha1"},
+	certificatesv1.SchemeGroupVersion.WithKind("PodCertificateRequest").GroupKind():     {"v1beta1", "v1alpha1"},
+	resourcev1.SchemeGroupVersion.WithKind("ResourceSlice").GroupKind():                 {"v1beta2", "v1beta1"},
+}
+
+// builtInOf returns the field labels of a built-in kind, nil if there are none.
+func builtInOf(kind schema.GroupVersionKind) *fieldLabels {
+	if !slices.Contains(otherVersions[kind.GroupKind()], kind.Version) {
+		return builtIn[kind]
+	}
+	l := *builtIn[kind.GroupKind().WithVersion("v1")]
+	l.refusal = strings.Replace(l.refusal, "/v1,", "/"+kind.Version+",", 1)
+	return &l
+}
+
 // nodeField is the field by which agents select the pods of their node.
 const nodeField = "spec.nodeName"
 
@@ -152,7 +177,7 @@ func (s *served) fieldLabels() *fieldLabels {
 	if s.Scope.Form == store.Metadata {
 		return nil
 	}
-	if l := builtIn[s.Scope.Kind]; l != nil || s.Scope.Form != store.Unstructured {
+	if l := builtInOf(s.Scope.Kind); l != nil || s.Scope.Form != store.Unstructured {
 		return l
 	}
 	crd := s.server.definitionOf(s.Collection)
@@ -190,8 +215,12 @@ func selectableFields(crd *unstructured.Unstructured, version string) *fieldLabe
 			set := fields.Set{}
 			for name, path := range paths {
 				set[name] = ""
-				if found, err := path.FindResults(u.Object); err == nil && len(found) > 0 && len(found[0]) > 0 && found[0][0].CanInterface() {
-					set[name] = fmt.Sprint(found[0][0].Interface())
+				found, err := path.FindResults(u.Object)
+				if err != nil || len(found) == 0 || len(found[0]) == 0 || !found[0][0].CanInterface() {
+					continue
+				}
+				if value := found[0][0].Interface(); value != nil { // null is as absent
+					set[name] = fmt.Sprint(value)
 				}
 			}
 			return set

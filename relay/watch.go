@@ -38,6 +38,7 @@ type watcher struct {
 	s         *served
 	p         *selection
 	bookmarks bool
+	says      bool    // with bookmarks: that the initial events are all
 	target    *target // nil if the objects are sent as they are
 	protobuf  bool    // and not decoded for that
 	out       chan watch.Event
@@ -69,6 +70,7 @@ func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) 
 	}
 	s.hub.start()
 	at, told, initial := store.Place{RV: rv}, rv, rv == "0"
+	w.says = o.SendInitialEvents != nil && *o.SendInitialEvents
 	if o.SendInitialEvents != nil { // the handlers set it for 0, and not for 00
 		initial = *o.SendInitialEvents
 	}
@@ -203,7 +205,8 @@ func (w *watcher) serve(ctx context.Context, from entry, told string) error {
 	return w.follow(ctx, n, from.ahead)
 }
 
-// sendAll sends the objects of a place, and a bookmark that says that these are all.
+// sendAll sends the objects of a place, and a bookmark that says that these are all, if
+// the client has asked for it.
 func (w *watcher) sendAll(ctx context.Context, at store.Place, told string) error {
 	for entries, err := range w.s.pagesOf(ctx, w.p, at, "", 0, watchPage) {
 		if err != nil {
@@ -219,7 +222,7 @@ func (w *watcher) sendAll(ctx context.Context, at store.Place, told string) erro
 			}
 		}
 	}
-	if !w.bookmarks {
+	if !w.bookmarks || !w.says {
 		return nil
 	}
 	return w.send(ctx, w.bookmark(told, true))
