@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/postgres/internal/raw"
@@ -38,17 +39,19 @@ func because(r projectedRow, err error) string {
 	return fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err)
 }
 
-// accepted calls write with the objects that jsonb takes, and with why others are
-// skipped, to which it adds those that jsonb refuses, as a number that is too large. It
-// looks for these only if the database refuses something. It returns all that is skipped.
-func (p *projector) accepted(ctx context.Context, objects []projectedRow, skipped []string, write func(fine []projectedRow, skipped []string) error) ([]string, error) {
+// accepted calls write with the objects that the database takes, and with why others are
+// skipped, to which it adds those that are refused: by jsonb, as a number that is too
+// large, or by an index that the tables were given, as a value that is too long for it.
+// It looks for these only if the database refuses something. It returns all that is
+// skipped.
+func (p *projector) accepted(ctx context.Context, s projected, objects []projectedRow, skipped []string, write func(fine []projectedRow, skipped []string) error) ([]string, error) {
 	err := write(objects, skipped)
 	if !isRefused(err) {
 		return skipped, err
 	}
 	var fine []projectedRow
 	for _, r := range objects {
-		switch _, err := p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json); {
+		switch err := p.try(ctx, s, r); {
 		case isRefused(err):
 			skipped = append(skipped, because(r, err))
 		case err != nil:
@@ -58,6 +61,25 @@ func (p *projector) accepted(ctx context.Context, objects []projectedRow, skippe
 		}
 	}
 	return skipped, write(fine, skipped)
+}
+
+// try writes one object, and takes that back.
+func (p *projector) try(ctx context.Context, s projected, r projectedRow) error {
+	tx, err := p.db.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	b := &pgx.Batch{}
+	if r.kind != deleted && r.kind != gone {
+		var one sqlObjects
+		one.add(r)
+		one.queue(b, s)
+	}
+	b.Queue(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, namespace, name, uid, rv, object)
+		VALUES ($1, $2, $3, $4, 'updated', clock_timestamp(), $5, $6, $7, $8, $9::text::jsonb)`,
+		s.id, s.cluster, s.resource, r.seq, r.namespace, r.name, r.uid, r.rv, r.json)
+	return tx.SendBatch(ctx, b).Close()
 }
 
 // logSkipped says that objects were skipped, and why the first one was.

@@ -33,7 +33,7 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 		for len(part) > 0 {
 			n, objects, refused := decoded(d, part)
 			part = part[n:]
-			if refused, err = p.accepted(ctx, objects, refused, func(fine []projectedRow, _ []string) error {
+			if refused, err = p.accepted(ctx, s, objects, refused, func(fine []projectedRow, _ []string) error {
 				return p.writeObjects(ctx, s, fine, isFirst)
 			}); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,6 +123,8 @@ func TestFindings(t *testing.T) {
 		"a clock that was behind":                        testClockWasBehind,
 		"no way back in time while a list begins":        testBackInPlace,
 		"a resource that is not served any more":         testNotServed,
+		"a publisher that takes over a silent scope":     testTakesOverSilent,
+		"a resource version that stays":                  testSameMark,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -296,6 +299,7 @@ func TestSQLFindings(t *testing.T) {
 	for name, test := range map[string]func(*scene){
 		"the deletion of an object that is refused": testRefusedDeletion,
 		"a first object that is refused":            testRefusedFirst,
+		"an object that an index refuses":           testRefusedByIndex,
 		"M14 the kind of typed objects":             testKinds,
 		"parts by bytes":                            testProjectedParts,
 		"content that a list has found to differ":   testOtherContent,
@@ -448,7 +452,7 @@ func testRenewal(sc *scene) {
 		}
 		defer func() { _ = conn.Close(sc.Context()) }()
 		l := &lease{db: sc.db, table: sc.db.sql("informctl.lease"), group: "c1", holder: "first", ttl: 6 * time.Second}
-		return l.renewOnce(sc.Context(), conn, nil)
+		return l.renewOnce(sc.Context(), conn, nil, nil)
 	})
 	if err != nil {
 		sc.Errorf("the lease is not renewed while a list ends: %v", err)
@@ -1341,6 +1345,57 @@ func testNotServed(sc *scene) {
 	if n := one[int](sc, "SELECT count(*) FROM informctl.object"); n != 0 {
 		sc.Errorf("%d objects of a resource that is gone", n)
 	}
+	// It is still not served when the publisher asks again.
+	long := time.Now().Add(-2 * silentAfter)
+	sc.s.heard, sc.s.marked = long, long
+	sc.s.hearAbsence()
+	if _, due := sc.s.takeMark(); !due || sc.s.lastHeard().last == long {
+		sc.Error("the answer that the resource is not served is no sign of life: followers are refused, and hear of no deletion")
+	}
+}
+
+func testTakesOverSilent(sc *scene) {
+	sc.list(10, object("a", 1))
+	sc.exec("UPDATE informctl.change SET at = at - interval '1 hour'")
+	sc.publisher("second") // it has heard nothing yet
+	conn, err := pgx.Connect(sc.Context(), sc.dsn)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(sc.Context())) }()
+	l := &lease{db: sc.db, table: sc.db.sql("informctl.lease"), group: "c1", holder: "second", ttl: 6 * time.Second}
+	for _, test := range []struct {
+		silent, known []int64
+		isServed      bool
+	}{{nil, nil, false}, {[]int64{sc.w.id}, []int64{sc.w.id}, false}, {nil, []int64{sc.w.id}, true}} {
+		if err := l.renewOnce(sc.Context(), conn, test.silent, test.known); err != nil {
+			sc.Fatal(err)
+		}
+		_, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{})
+		if (err == nil) != test.isServed || err != nil && !apierrors.IsServiceUnavailable(err) {
+			sc.Errorf("silent are %v of %v: a list is answered with %v", test.silent, test.known, err)
+		}
+	}
+	sc.publisher("third") // nothing is old
+	if n := one[int](sc, "SELECT cardinality(silent) FROM informctl.lease"); n != 1 {
+		sc.Errorf("%d scopes are silent of one whose mark is old", n)
+	}
+}
+
+func testSameMark(sc *scene) {
+	sc.list(10, object("a", 1))
+	due := func(age time.Duration) bool {
+		sc.s.marked = time.Now().Add(-age)
+		_ = sc.s.Bookmark(sc.Context(), "10")
+		_, due := sc.s.takeMark()
+		return due
+	}
+	if due(sameMarkEvery / 2) {
+		sc.Error("a mark at the same resource version is due at once")
+	}
+	if !due(sameMarkEvery) {
+		sc.Error("no mark is due after a minute of the same resource version: what is published seems to be old")
+	}
 }
 
 func testSameBytes(sc *scene) {
@@ -1412,6 +1467,37 @@ func testRefusedDeletion(sc *scene) {
 	}
 	if diff := cmp.Diff([]string{"created a@11"}, sc.history()); diff != "" {
 		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
+func testRefusedByIndex(sc *scene) {
+	p := sc.projector()
+	sc.exec("CREATE INDEX ON kube.object ((object->>'x'))")
+	noise := make([]byte, 6000) // which an index cannot have
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	long := strconv.Quote(base64.StdEncoding.EncodeToString(noise))
+	l := sc.begin()
+	for i, content := range []string{"1", long, "2"} {
+		if err := l.Add(sc.Context(), sc.raw(fmt.Sprint("n", i), i+1, content)); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	if err := errors.Join(l.Finish(sc.Context(), "10"), l.Close()); err != nil {
+		sc.Fatal(err)
+	}
+	sc.project(p)
+	for i, content := range []string{long, "3"} {
+		o := sc.raw(fmt.Sprint("later", i), 11+i, content)
+		if err := errors.Join(sc.s.Push(sc.Context(), cache.Added, o, o.ResourceVersion), sc.s.commit(sc.Context())); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	sc.project(p)
+	if n := one[int](sc, "SELECT count(*) FROM kube.object"); n != 3 {
+		sc.Errorf("%d objects, want 3", n)
+	}
+	if n := one[int](sc, "SELECT skipped FROM kube.place"); n != 2 {
+		sc.Errorf("%d objects are skipped, want 2", n)
 	}
 }
 

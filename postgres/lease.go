@@ -78,9 +78,10 @@ func (l *lease) try(ctx context.Context) (wait time.Duration, err error) {
 }
 
 // renew keeps the lease until the context ends, on a connection of its own, so that it
-// does not wait for commits. silent returns the scopes of which nothing was heard. It
-// returns errFenced when somebody else has the lease.
-func (l *lease) renew(ctx context.Context, silent func() []int64) error {
+// does not wait for commits. silent returns the scopes of which nothing was heard, and
+// heardOf those of which that is known: others stay as they are. It returns errFenced
+// when somebody else has the lease.
+func (l *lease) renew(ctx context.Context, silent, heardOf func() []int64) error {
 	var conn *pgx.Conn
 	defer func() {
 		if conn != nil {
@@ -94,7 +95,8 @@ func (l *lease) renew(ctx context.Context, silent func() []int64) error {
 		}
 		wait := l.ttl / 3
 		if err == nil {
-			err = l.renewOnce(ctx, conn, silent())
+			known := heardOf() // before silent, which may know more
+			err = l.renewOnce(ctx, conn, silent(), known)
 		}
 		switch {
 		case errors.Is(err, errFenced):
@@ -113,14 +115,12 @@ func (l *lease) renew(ctx context.Context, silent func() []int64) error {
 	}
 }
 
-func (l *lease) renewOnce(ctx context.Context, conn *pgx.Conn, silent []int64) error {
+func (l *lease) renewOnce(ctx context.Context, conn *pgx.Conn, silent, known []int64) error {
 	ctx, cancel := context.WithTimeout(ctx, l.ttl/2)
 	defer cancel()
-	if silent == nil {
-		silent = []int64{}
-	}
-	tag, err := conn.Exec(ctx, l.sql(`UPDATE LEASE SET expires = clock_timestamp() + $3 * interval '1 millisecond', heard = clock_timestamp(), silent = $4
-		WHERE grp = $1 AND holder = $2`), l.group, l.holder, l.ttl.Milliseconds(), silent)
+	tag, err := conn.Exec(ctx, l.sql(`UPDATE LEASE SET expires = clock_timestamp() + $3 * interval '1 millisecond', heard = clock_timestamp(),
+			silent = ARRAY(SELECT unnest(silent) EXCEPT SELECT unnest($5::bigint[]) UNION SELECT unnest($4::bigint[]))
+		WHERE grp = $1 AND holder = $2`), l.group, l.holder, l.ttl.Milliseconds(), silent, known)
 	if err == nil && tag.RowsAffected() == 0 {
 		return errFenced
 	}

@@ -126,7 +126,7 @@ func (db *DB) project(ctx context.Context, l *lease, opts ProjectOptions) error 
 	renewed := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(renewed)
-		cancel(l.renew(ctx, func() []int64 { return nil }))
+		cancel(l.renew(ctx, nothing, nothing))
 	}()
 	p := &projector{db: db, lease: l, opts: opts}
 	var cleaned time.Time
@@ -153,6 +153,9 @@ func (db *DB) project(ctx context.Context, l *lease, opts ProjectOptions) error 
 	<-renewed
 	return context.Cause(ctx)
 }
+
+// nothing is what a projector hears of the API server.
+func nothing() []int64 { return nil }
 
 // projector writes SQL while it holds the lease.
 type projector struct {
@@ -310,7 +313,7 @@ func (p *projector) write(ctx context.Context, s projected, rows []projectedRow)
 				asOf = r.at
 			}
 		}
-		if skipped, err = p.accepted(ctx, objects, skipped, func(fine []projectedRow, skipped []string) error {
+		if skipped, err = p.accepted(ctx, s, objects, skipped, func(fine []projectedRow, skipped []string) error {
 			return p.writePart(ctx, s, part, fine, asOf, skipped)
 		}); err != nil {
 			return err

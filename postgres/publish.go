@@ -152,7 +152,7 @@ func (p *publisher) run(ctx context.Context, collections []Collection) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var parts sync.WaitGroup
-	parts.Go(func() { cancel(p.lease.renew(ctx, p.silent)) })
+	parts.Go(func() { cancel(p.lease.renew(ctx, p.silent, p.heardOf)) })
 	parts.Go(func() { p.notify(ctx) })
 	parts.Go(func() { p.every(ctx, markEvery, p.writeMarks) })
 	parts.Go(func() { p.every(ctx, trimEvery, p.trim) })
@@ -240,6 +240,9 @@ func (p *publisher) follow(ctx context.Context, w *writer, c Collection) error {
 	r, err := reflector.New(reflector.Options{
 		ListerWatcher: audible{c.ListerWatcher, s}, Example: c.Example, Kind: c.Scope.Kind, Sink: s, Verify: verify,
 		OnError: func(ctx context.Context, err error) {
+			if reflector.IsNoResource(err) {
+				s.hearAbsence()
+			}
 			if !reflector.IsCut(err) {
 				klog.FromContext(ctx).Info("A request to the API server failed", "err", err.Error())
 			}
@@ -297,6 +300,13 @@ func (p *publisher) all() []*sink {
 		sinks = append(sinks, s)
 	}
 	return sinks
+}
+
+// heardOf returns the scopes of which silent knows whether they are.
+func (p *publisher) heardOf() []int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.known))
 }
 
 // silent returns the scopes of which nothing was heard for long.

@@ -258,6 +258,10 @@ func (l *relist) Finish(ctx context.Context, rv string) error {
 		return err
 	}
 	l.w.complete = true
+	l.s.mu.Lock()
+	l.s.absent, l.s.marked = rv == "", time.Now()
+	l.s.mu.Unlock()
+	l.s.hearAbsence()
 	l.s.listed(l.began)
 	klog.FromContext(ctx).V(2).Info("A list was published", "resourceVersion", n, "objects", len(l.seen), "different", len(l.staged))
 	return nil

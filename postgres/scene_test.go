@@ -214,7 +214,7 @@ func (sc *scene) listed(lw *ListerWatcher, opts metav1.ListOptions) (names []str
 // TestAccepted checks that a part that the database refuses is written without what jsonb
 // refuses, which is named.
 func TestAccepted(t *testing.T) {
-	sc := newScene(t, pgtest.DSN(t))
+	sc := newScene(t, pgtest.Start(t).DSN()) // the schema kube is the database's
 	d, err := newDecoder(&unstructured.Unstructured{}, modelScope.Kind)
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestAccepted(t *testing.T) {
 	deep := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"deep"},"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`
 	var rows []projectedRow
 	for name, data := range map[string]string{"fine": fine, "deep": deep, "malformed": "{"} {
-		rows = append(rows, projectedRow{name: name, logRow: logRow{form: &json, data: compressor().EncodeAll([]byte(data), nil)}})
+		rows = append(rows, projectedRow{name: name, key: []byte(name), logRow: logRow{form: &json, data: compressor().EncodeAll([]byte(data), nil)}})
 	}
 	// One connection, so that the setting is that of each statement.
 	db, err := Open(t.Context(), sc.dsn, Options{Schema: sc.db.opts.Schema, MaxConns: 1})
@@ -235,12 +235,14 @@ func TestAccepted(t *testing.T) {
 	if _, err := db.pool.Exec(t.Context(), "SET max_stack_depth = '100kB'"); err != nil {
 		t.Fatal(err)
 	}
+	p := sc.projector()
+	p.db = db
 	calls := 0
 	n, objects, skipped := decoded(d, rows)
 	if n != len(rows) {
 		t.Errorf("%d rows are decoded at once, want all", n)
 	}
-	skipped, err = (&projector{db: db}).accepted(t.Context(), objects, skipped, func(rows []projectedRow, skipped []string) error {
+	skipped, err = p.accepted(t.Context(), projected{}, objects, skipped, func(rows []projectedRow, skipped []string) error {
 		calls++
 		for _, r := range rows {
 			if _, err := db.pool.Exec(t.Context(), "SELECT $1::jsonb", r.json); err != nil {

@@ -80,12 +80,14 @@ type sink struct {
 	heard      time.Time // when the API server told something last
 	since      time.Time // when the commit in progress began
 	bookmarked bool      // the API server sends bookmarks
+	absent     bool      // the API server does not serve the resource, which was published
+	marked     time.Time // when a mark was written last
 }
 
 // newSink returns a sink of a writer that has taken over. The API server was heard of
 // when the last mark was written: a take-over is no sign of life.
 func newSink(w *writer, kind schema.GroupVersionKind, interval time.Duration) *sink {
-	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), rewound: func(context.Context) {}, listed: func(time.Time) {}, heard: time.Now().Add(-w.age), last: w.end.rv}
+	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), rewound: func(context.Context) {}, listed: func(time.Time) {}, heard: time.Now().Add(-w.age), marked: time.Now().Add(-w.age), last: w.end.rv}
 	s.changed.L = &s.mu
 	return s
 }
@@ -119,7 +121,7 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = time.Now()
+	s.heard, s.absent = time.Now(), false
 	if rv == "" {
 		s.doubt()
 		return nil
@@ -391,7 +393,7 @@ func (s *sink) commit(ctx context.Context) error {
 		problem = noPlace
 	}
 	s.rows, s.size, s.rv, s.urgent, s.doubtful, s.busy, s.since = nil, 0, 0, false, false, true, time.Now()
-	s.w.caught = s.caught
+	s.w.caught, s.marked = s.caught, s.since
 	s.changed.Broadcast()
 	s.mu.Unlock()
 	err := s.w.append(ctx, rows, rv, problem)
@@ -409,16 +411,21 @@ func (s *sink) commit(ctx context.Context) error {
 	return err
 }
 
+// sameMarkEvery is how often a mark is written at the same resource version again, while
+// the API server says no other: it tells SQL and operators as of when that is so.
+const sameMarkEvery = time.Minute
+
 // takeMark returns the resource version of a mark without rows that is due, and makes the
 // sink busy until markWritten. None is of a scope with a problem, which waits for a list.
 func (s *sink) takeMark() (rv int64, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy || s.phase != watching || len(s.rows) > 0 || s.urgent || s.rv <= s.w.end.rv || !s.w.complete || s.w.failed {
+	isDue := s.rv > s.w.end.rv || s.rv == s.w.end.rv && s.heard.After(s.marked) && time.Since(s.marked) >= sameMarkEvery
+	if s.busy || s.phase != watching || len(s.rows) > 0 || s.urgent || !isDue || !s.w.complete || s.w.failed {
 		return 0, false
 	}
 	rv, s.rv, s.busy, s.since = s.rv, 0, true, time.Now()
-	s.w.caught = s.caught
+	s.w.caught, s.marked = s.caught, s.since
 	return rv, true
 }
 
@@ -442,6 +449,19 @@ func (s *sink) hear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = time.Now()
+}
+
+// hearAbsence notes that the API server does not serve the resource. Once that is
+// published it is a sign of life: nothing else is to come.
+func (s *sink) hearAbsence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.absent {
+		return
+	}
+	if s.heard = time.Now(); s.phase == watching {
+		s.rv = max(s.rv, s.w.end.rv)
+	}
 }
 
 // hearAnswer notes that the API server has answered a list. It is a sign of life only of

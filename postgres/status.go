@@ -98,7 +98,7 @@ type Projection struct {
 	ID                int64 // of the scope
 	Cluster, Resource string
 	AsOf              time.Time // kube.object has what was published then; zero: nothing yet
-	Skipped           int64     // states that jsonb has refused so far
+	Skipped           int64     // states that the database has refused so far
 }
 
 // Projections returns how far Project has written each scope that has been published

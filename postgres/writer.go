@@ -67,6 +67,9 @@ func (w *writer) takeOver(ctx context.Context) error {
 		return err
 	}
 	w.id, w.caught = id, false
+	if err := w.noteSilence(ctx); err != nil {
+		return err
+	}
 	var problem string
 	err = w.locked(ctx, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, w.db.sql(`UPDATE informctl.scope s SET epoch = epoch + 1, holder = $2, grp = $3
@@ -84,6 +87,17 @@ func (w *writer) takeOver(ctx context.Context) error {
 	}
 	w.failed, w.rewound = problem != "", problem == reflector.Rewound
 	return w.readEnd(ctx)
+}
+
+// noteSilence says in the lease that nothing was heard of a scope whose last mark is old.
+// Followers take a renewal of the lease of its publisher for a sign of life, also one that
+// comes before this process has heard anything.
+func (w *writer) noteSilence(ctx context.Context) error {
+	_, err := w.db.pool.Exec(ctx, w.db.sql(`UPDATE informctl.lease SET silent = array_append(silent, $3)
+		WHERE grp = $1 AND holder = $2 AND $3 <> ALL (silent)
+		AND (SELECT at FROM informctl.change WHERE scope = $3 ORDER BY seq DESC LIMIT 1) < clock_timestamp() - $4 * interval '1 millisecond'`),
+		w.group, w.holder, w.id, silentAfter.Milliseconds())
+	return err
 }
 
 // whyNot returns why a scope cannot be taken over: another process has the lease, or the

@@ -34,7 +34,7 @@ const (
 // missed notes the error of a step. A resource that the server has not served for
 // missingFor is an empty collection. The next step is a list, which ends this state.
 func (r *Reflector) missed(ctx context.Context, err error) error {
-	if r.fake || !isNoResource(err) {
+	if r.fake || !IsNoResource(err) {
 		r.missing = missing{}
 		return nil
 	}
@@ -58,10 +58,10 @@ func (r *Reflector) missed(ctx context.Context, err error) error {
 	return nil
 }
 
-// isNoResource reports whether the server has answered that it does not serve a resource.
+// IsNoResource reports whether the server has answered that it does not serve a resource.
 // It does so with the text of Go's http.NotFound; another text is that of a proxy, which
 // does not know.
-func isNoResource(err error) bool {
+func IsNoResource(err error) bool {
 	var answer apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &answer) {
 		return false

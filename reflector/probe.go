@@ -118,7 +118,7 @@ func (r *Reflector) unprobed(ctx context.Context, err error) error {
 // isFailure reports whether the server has accepted a request and failed to answer it.
 func isFailure(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && isAnswer(err) && !isNoResource(err) && !isExpired(err)
+	return errors.As(err, &status) && isAnswer(err) && !IsNoResource(err) && !isExpired(err)
 }
 
 // presentByList implements present with a list.
