@@ -105,7 +105,7 @@ var (
 	changes   = prometheus.NewDesc("informctl_publish_log_changes", "Changes in the log, for followers that were away.", labels, nil)
 	bytes     = prometheus.NewDesc("informctl_publish_log_bytes", "Size of the objects in the log.", labels, nil)
 	written   = prometheus.NewDesc("informctl_publish_sql_as_of_timestamp_seconds", "The tables of SQL have what was published then, 0 if they have nothing. Only of --sql.", labels, nil)
-	skipped   = prometheus.NewDesc("informctl_publish_sql_skipped_total", "States of objects that SQL does not have, because jsonb refuses them. Only of --sql.", labels, nil)
+	skipped   = prometheus.NewDesc("informctl_publish_sql_skipped_total", "States of objects that SQL does not have, because jsonb or an index refuses them. Only of --sql.", labels, nil)
 )
 
 // Describe implements prometheus.Collector.
