@@ -17,7 +17,8 @@ type Query struct {
 	// called once, before anything is read; its Matches method is never called.
 	Selector labels.Selector
 	// After and Limit select a page: at most Limit entries with keys greater than After.
-	// Limit 0 means no limit. A result shorter than Limit is the end.
+	// Limit 0 means no limit. A result shorter than Limit is the end. Keys of more than a
+	// KiB that begin alike may come in any order, always the same one.
 	After string
 	Limit int
 	// Encoded asks Select for entries with Raw, also of objects that are decoded already.

@@ -12,10 +12,15 @@ type cursor struct {
 	streamed int                  // notifications taken from the queue since that
 	at       string               // keys up to this one are appended
 	early    map[string]struct{}  // keys after it that are already appended
+	long     map[string]struct{}  // keys that it has passed, of those with longKey bytes
 }
 
+// longKey is from how many bytes on a key may come in another order than that of keys: see
+// store.Query.After.
+const longKey = 1 << 10
+
 // begin moves the cursor before the first object.
-func (c *cursor) begin() { c.at, c.early = "", map[string]struct{}{} }
+func (c *cursor) begin() { c.at, c.early, c.long = "", map[string]struct{}{}, map[string]struct{}{} }
 
 // walk appends notifications before what is queued.
 func (c *cursor) walk(some ...queue.Notification) { c.walked = append(c.walked, some...) }
@@ -36,7 +41,11 @@ func (c *cursor) drop() { c.walked = nil }
 // isEarly reports whether a change comes before the cursor has reached its object, for
 // the first time. The cursor will skip the object.
 func (c *cursor) isEarly(key string) bool {
-	if key <= c.at {
+	isPassed := key <= c.at
+	if len(key) >= longKey {
+		_, isPassed = c.long[key]
+	}
+	if isPassed {
 		return false
 	}
 	if _, early := c.early[key]; early {
@@ -58,7 +67,9 @@ func (c *cursor) load(s Store, add func(store.Entry) queue.Notification) (n int,
 	}
 	c.streamed = 0
 	for _, e := range entries {
-		c.at = e.Key
+		if c.at = e.Key; len(e.Key) >= longKey {
+			c.long[e.Key] = struct{}{}
+		}
 		if _, early := c.early[e.Key]; early {
 			delete(c.early, e.Key)
 			continue
@@ -69,7 +80,7 @@ func (c *cursor) load(s Store, add func(store.Entry) queue.Notification) (n int,
 	if len(entries) == CursorChunk {
 		return n, false, nil
 	}
-	c.early = nil
+	c.early, c.long = nil, nil
 	return n, true, nil
 }
 
