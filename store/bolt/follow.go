@@ -52,6 +52,7 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, f store.LogF
 			if waitErr := wait(ctx, news, s); waitErr != nil {
 				return fmt.Errorf("%w: %w", err, waitErr)
 			}
+		case err != nil && s.isReplaced(): // it has no log any more
 		case err != nil:
 			return err
 		default:
@@ -65,6 +66,9 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, f store.LogF
 			return err
 		}
 		part, err := s.readLog(from, lineage, all, &ahead)
+		if err != nil && s.isReplaced() {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -137,6 +141,9 @@ func (s *scopeStore) MarkAt(p store.Place, readable bool) (m store.Mark, inside 
 		m, inside, err = sn.log().MarkAt(p, readable)
 		return err
 	})
+	if err != nil && s.isReplaced() {
+		return s.MarkAt(p, readable)
+	}
 	return m, inside, err
 }
 
@@ -213,5 +220,8 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 		}
 		return err
 	})
+	if s.isReplaced() {
+		return s.History()
+	}
 	return state, changelog.Cut(err)
 }

@@ -3,6 +3,7 @@ package bolt
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -59,6 +60,59 @@ func TestWalkGoesOn(t *testing.T) {
 			t.Errorf("%s: %d objects, want %d", name, n, 2*chunk+10)
 		}
 		w.must(db.Close())
+	}
+}
+
+// TestLogGoesOn checks that the log of a scope can be read and followed at each moment
+// while the scope is closed and opened again as it was.
+func TestLogGoesOn(t *testing.T) {
+	w := openSharingOf(t, filepath.Join(t.TempDir(), "informers.db"), "1")
+	w.list(10, "text")
+	scope, opts := w.s.scope, w.s.opts
+	view, _, err := w.db.View(scope.ID())
+	w.must(err)
+	last, err := view.History()
+	w.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 3)
+	check := func(look func() error) {
+		go func() { // ends with ctx
+			var err error
+			for err == nil && ctx.Err() == nil {
+				err = look()
+			}
+			ended <- err
+		}()
+	}
+	check(func() error {
+		if now, err := view.History(); err != nil || now.Last.IsZero() {
+			return fmt.Errorf("the log is %+v, %w", now, err)
+		}
+		return nil
+	})
+	check(func() error {
+		_, _, err := view.(store.MarkFinder).MarkAt(last.Last, true)
+		return err
+	})
+	check(func() error {
+		for e, err := range view.Follow(ctx, store.Place{RV: last.Last.RV}) {
+			if ctx.Err() == nil {
+				return fmt.Errorf("follow yields %+v, %w", e, err)
+			}
+		}
+		return nil
+	})
+	w.must(w.s.Close())
+	for range 300 {
+		s, err := w.db.Open(scope, opts)
+		w.must(err)
+		w.must(s.Close())
+	}
+	cancel()
+	for range 3 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
