@@ -104,11 +104,11 @@ func (s *lease) Prepare(b *store.Batch) error {
 	return errors.Join(errs...)
 }
 
-// itemOf returns the item of a change: the prepared one if there is one, nil for a
-// deletion.
+// itemOf returns the item of a change: the prepared one if there is one, with the values
+// of indexes that were added since, nil for a deletion.
 func (s *lease) itemOf(c store.Change) (*item, error) {
 	if p, ok := c.Prepared.(prepared); ok && p.lease == s {
-		return p.item, nil
+		return s.state.Load().extend(p.item)
 	}
 	if c.Object != nil {
 		return s.newItem(c.Key, c.Object)

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/store"
@@ -63,19 +64,29 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 		slim.Add(held[c.Key].Entry.Object, c.Is.Object, c.Last)
 	}
 	rv, written := batch.RV, batch.RV
-	return p.hub.Do(func(turn delivery.Turn) error {
+	note := func() {
 		if p.state.Store(ctx, batch, rejected) {
 			batch.RV = "" // frozen
 			if n := len(changes); n == 0 || rejected[changes[n-1].Key] != nil {
 				written = ""
 			}
 		}
+	}
+	return p.hub.Do(func(turn delivery.Turn) error {
+		note()
 		if turn.Untold() && !batch.Loaded {
 			if err := turn.TellLoaded(); err != nil {
 				return err
 			}
 		}
-		if err := p.store.Apply(batch); err != nil {
+		err := p.store.Apply(batch)
+		if len(objectErrors(err)) > 0 { // an index that was added since refuses them
+			maps.Copy(rejected, p.prepare(&batch, changes, held))
+			p.forgetOtherLast(changes, held, rejected)
+			note()
+			err = p.store.Apply(batch)
+		}
+		if err != nil {
 			p.state.Lose(ctx, err)
 			return err
 		}

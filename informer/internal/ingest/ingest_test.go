@@ -3,6 +3,7 @@ package ingest
 import (
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -137,6 +138,52 @@ func TestRejected(t *testing.T) {
 	wantStored(t, p, "5", "a", "c")
 	push(cache.Deleted, bad, "8")
 	wantStored(t, p, "8", "a", "c")
+}
+
+// indexing is a store to which an index is added after it has prepared a batch.
+type indexing struct {
+	store.Store
+	add func()
+}
+
+func (s *indexing) Prepare(b *store.Batch) error {
+	err := s.Store.Prepare(b)
+	if len(b.Changes) > 0 {
+		s.add()
+	}
+	return err
+}
+
+// TestRejectedByNewIndex is an object that an index refuses which is added while the batch
+// of the object waits: the others of the batch are stored.
+func TestRejectedByNewIndex(t *testing.T) {
+	p := newPipeline(t, nil)
+	list(t, p, "5", object("a", "1", "3"))
+	add := sync.OnceFunc(func() {
+		err := p.store.AddIndexes(cache.Indexers{"fails": func(obj any) ([]string, error) {
+			if obj.(*corev1.ConfigMap).Name == "bad" {
+				return nil, errors.New("malformed")
+			}
+			return nil, nil
+		}})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	p.store = &indexing{p.store, add}
+	changes := []change{{Change: delivery.Change{Key: "bad"}}, {Change: delivery.Change{Key: "c"}}}
+	batch := store.Batch{RV: "7"}
+	for i, obj := range []*corev1.ConfigMap{object("bad", "2", "6"), object("c", "3", "7")} {
+		changes[i].Is = store.Entry{Key: obj.Name, Object: obj}
+		batch.Changes = append(batch.Changes, store.Change{Key: obj.Name, Object: obj})
+	}
+	if err := p.apply(t.Context(), batch, changes, p.before(t.Context(), changes, false)); err != nil {
+		t.Fatal(err)
+	}
+	wantStored(t, p, "5", "a", "c")
+	if rejected := p.state.Report().Rejected; len(rejected) != 1 || rejected[0] != "bad" {
+		t.Errorf("%q are rejected", rejected)
+	}
 }
 
 // TestRejectedInList is an object that is refused in a list and taken at a newer state in
