@@ -46,13 +46,13 @@ func because(r projectedRow, err error) string {
 // skipped.
 func (p *projector) accepted(ctx context.Context, s projected, objects []projectedRow, skipped []string, write func(fine []projectedRow, skipped []string) error) ([]string, error) {
 	err := write(objects, skipped)
-	if !isRefused(err) {
+	if !isOfData(err) {
 		return skipped, err
 	}
 	var fine []projectedRow
 	for _, r := range objects {
 		switch err := p.try(ctx, s, r); {
-		case isRefused(err):
+		case isOfData(err):
 			skipped = append(skipped, because(r, err))
 		case err != nil:
 			return nil, err

@@ -33,8 +33,14 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 		for len(part) > 0 {
 			n, objects, refused := decoded(d, part)
 			part = part[n:]
+			tries := 0
 			if refused, err = p.accepted(ctx, s, objects, refused, func(fine []projectedRow, _ []string) error {
-				return p.writeObjects(ctx, s, fine, isFirst)
+				err := p.writeObjects(ctx, s, fine, isFirst)
+				if tries++; tries > 1 && isOfData(err) { // of an object that was replaced
+					logLeftOut(ctx, s, err)
+					err = p.writeObjects(ctx, s, fine, true)
+				}
+				return err
 			}); err != nil {
 				return err
 			}
@@ -42,6 +48,23 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 			skipped = append(skipped, refused...)
 		}
 	}
+	err = p.endCompare(ctx, s, skipped, true)
+	if isOfData(err) {
+		logLeftOut(ctx, s, err)
+		err = p.endCompare(ctx, s, skipped, false)
+	}
+	return err
+}
+
+// logLeftOut says that the database refuses the history of what a comparison has found,
+// as an index does to which the last state of a deleted object is too long.
+func logLeftOut(ctx context.Context, s projected, err error) {
+	klog.FromContext(ctx).Info("History is left out of SQL", "resource", s.resource, "cluster", s.cluster, "because", err.Error())
+}
+
+// endCompare removes the objects that are not published any more, and writes the place.
+// The history has them unless it is to be left out.
+func (p *projector) endCompare(ctx context.Context, s projected, skipped []string, withHistory bool) error {
 	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
 		if err := p.fence(ctx, tx, s); err != nil {
 			return err
@@ -54,8 +77,8 @@ func (p *projector) compare(ctx context.Context, s projected) error {
 					AND NOT EXISTS (SELECT FROM informctl.object o WHERE o.scope = k.scope AND o.key = k.key) RETURNING *)
 			INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
 			SELECT g.scope, g.cluster, g.resource, -g.rv, 'deleted', $3, (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g
-			WHERE NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $2 AND c.key = g.key AND c.uid = g.uid)
-			ON CONFLICT DO NOTHING`), s.id, s.last.seq, s.lastAt); err != nil {
+			WHERE $4 AND NOT EXISTS (SELECT FROM informctl.change c WHERE c.scope = $1 AND c.seq > $2 AND c.key = g.key AND c.uid = g.uid)
+			ON CONFLICT DO NOTHING`), s.id, s.last.seq, s.lastAt, withHistory); err != nil {
 			return err
 		}
 		// The place is where the log ended before the objects were compared: what has

@@ -43,14 +43,18 @@ type DB struct {
 	pool *pgxpool.Pool
 	opts Options
 	hub  *hub
-	// publishing is how many calls of Publish hold their lease.
-	publishing atomic.Int32
+	// publishing and projecting are how many calls of Publish and Project hold their
+	// lease.
+	publishing, projecting atomic.Int32
 	// skewed is whether the clock of the database is far from this machine's.
 	skewed atomic.Bool
 }
 
 // IsPublishing reports whether a call of Publish holds its lease; others wait for it.
 func (db *DB) IsPublishing() bool { return db.publishing.Load() > 0 }
+
+// IsProjecting reports whether a call of Project holds its lease; others wait for it.
+func (db *DB) IsProjecting() bool { return db.projecting.Load() > 0 }
 
 // Open connects to the database and checks its tables. The error is ErrSchema if these
 // are missing or of another version; Open does not create them. Its error never contains

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,12 @@ func isRefused(err error) bool {
 		return true
 	}
 	return false
+}
+
+// isOfData reports whether a statement was refused because of a value in it: the same
+// statement is fine with another one.
+func isOfData(err error) bool {
+	return isRefused(err) && slices.Contains([]string{"21", "22", "23", "54"}, codeOf(err)[:2])
 }
 
 // isOfServer reports whether the connections of a pool may all be to a server that cannot

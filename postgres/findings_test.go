@@ -300,6 +300,8 @@ func TestSQLFindings(t *testing.T) {
 		"the deletion of an object that is refused": testRefusedDeletion,
 		"a first object that is refused":            testRefusedFirst,
 		"an object that an index refuses":           testRefusedByIndex,
+		"history that an index refuses":             testRefusedHistory,
+		"a table that is gone":                      testTableGone,
 		"M14 the kind of typed objects":             testKinds,
 		"parts by bytes":                            testProjectedParts,
 		"content that a list has found to differ":   testOtherContent,
@@ -1376,7 +1378,7 @@ func testTakesOverSilent(sc *scene) {
 			sc.Errorf("silent are %v of %v: a list is answered with %v", test.silent, test.known, err)
 		}
 	}
-	sc.publisher("third") // nothing is old
+	sc.publisher("third") // of the same mark
 	if n := one[int](sc, "SELECT cardinality(silent) FROM informctl.lease"); n != 1 {
 		sc.Errorf("%d scopes are silent of one whose mark is old", n)
 	}
@@ -1470,23 +1472,73 @@ func testRefusedDeletion(sc *scene) {
 	}
 }
 
-func testRefusedByIndex(sc *scene) {
-	p := sc.projector()
-	sc.exec("CREATE INDEX ON kube.object ((object->>'x'))")
-	noise := make([]byte, 6000) // which an index cannot have
+// tooLong is a JSON string that an index cannot have.
+var tooLong = func() string {
+	noise := make([]byte, 6000)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
-	long := strconv.Quote(base64.StdEncoding.EncodeToString(noise))
+	return strconv.Quote(base64.StdEncoding.EncodeToString(noise))
+}()
+
+// rawList plays a list of objects with a field each that is any JSON; "" leaves one out.
+func (sc *scene) rawList(rv int, contents ...string) {
+	sc.Helper()
 	l := sc.begin()
-	for i, content := range []string{"1", long, "2"} {
+	for i, content := range contents {
+		if content == "" {
+			continue
+		}
 		if err := l.Add(sc.Context(), sc.raw(fmt.Sprint("n", i), i+1, content)); err != nil {
 			sc.Fatal(err)
 		}
 	}
-	if err := errors.Join(l.Finish(sc.Context(), "10"), l.Close()); err != nil {
+	if err := errors.Join(l.Finish(sc.Context(), strconv.Itoa(rv)), l.Close()); err != nil {
 		sc.Fatal(err)
 	}
+}
+
+// testRefusedHistory deletes an object in a part of the log that is gone, whose last state
+// the history cannot have.
+func testRefusedHistory(sc *scene) {
+	p := sc.projector()
+	sc.rawList(10, "1", tooLong, "2")
 	sc.project(p)
-	for i, content := range []string{long, "3"} {
+	sc.exec("CREATE INDEX ON kube.history ((object->>'x'))")
+	sc.rawList(20, "1", "", "3")
+	sc.exec("DELETE FROM informctl.change WHERE seq < (SELECT max(seq) FROM informctl.change)")
+	sc.project(p)
+	if got := one[[]string](sc, "SELECT array_agg(object->>'x' ORDER BY name) FROM kube.object"); !slices.Equal(got, []string{"1", "3"}) {
+		sc.Errorf("the objects have %q", got)
+	}
+}
+
+// testTableGone checks that what is no fault of an object is not taken for one: nothing is
+// skipped.
+func testTableGone(sc *scene) {
+	p := sc.projector()
+	sc.rawList(10, "1")
+	sc.project(p)
+	before := one[int64](sc, "SELECT seq FROM kube.place")
+	sc.exec("ALTER TABLE kube.history RENAME TO moved")
+	sc.rawList(20, "1", "2")
+	if _, err := p.step(sc.Context()); err == nil {
+		sc.Error("no error without the table of the history")
+	}
+	sc.exec("ALTER TABLE kube.moved RENAME TO history")
+	if now := one[int64](sc, "SELECT seq FROM kube.place"); now != before {
+		sc.Errorf("the place has moved from %d to %d", before, now)
+	}
+	sc.project(p)
+	if diff := cmp.Diff([]string{"created n1@2"}, sc.history()); diff != "" {
+		sc.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
+func testRefusedByIndex(sc *scene) {
+	p := sc.projector()
+	sc.exec("CREATE INDEX ON kube.object ((object->>'x'))")
+	sc.rawList(10, "1", tooLong, "2")
+	sc.project(p)
+	for i, content := range []string{tooLong, "3"} {
 		o := sc.raw(fmt.Sprint("later", i), 11+i, content)
 		if err := errors.Join(sc.s.Push(sc.Context(), cache.Added, o, o.ResourceVersion), sc.s.commit(sc.Context())); err != nil {
 			sc.Fatal(err)

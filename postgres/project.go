@@ -83,7 +83,9 @@ func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
 			return fmt.Errorf("project: %w", err)
 		}
 		klog.FromContext(ctx).Info("Writing SQL", "schema", SQLSchema)
+		db.projecting.Add(1)
 		err := db.project(ctx, l, opts)
+		db.projecting.Add(-1)
 		l.release(ctx)
 		switch {
 		case isOver(ctx):

@@ -420,8 +420,11 @@ const sameMarkEvery = time.Minute
 func (s *sink) takeMark() (rv int64, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	isDue := s.rv > s.w.end.rv || s.rv == s.w.end.rv && s.heard.After(s.marked) && time.Since(s.marked) >= sameMarkEvery
-	if s.busy || s.phase != watching || len(s.rows) > 0 || s.urgent || !isDue || !s.w.complete || s.w.failed {
+	if s.busy || s.phase != watching || len(s.rows) > 0 || s.urgent || !s.w.complete || s.w.failed {
+		return 0, false
+	}
+	isSame := s.rv == s.w.end.rv && s.heard.After(s.marked) && time.Since(s.marked) >= sameMarkEvery
+	if s.rv <= s.w.end.rv && !isSame {
 		return 0, false
 	}
 	rv, s.rv, s.busy, s.since = s.rv, 0, true, time.Now()
@@ -459,7 +462,7 @@ func (s *sink) hearAbsence() {
 	if !s.absent {
 		return
 	}
-	if s.heard = time.Now(); s.phase == watching {
+	if s.heard = time.Now(); s.phase == watching && !s.busy {
 		s.rv = max(s.rv, s.w.end.rv)
 	}
 }

@@ -159,7 +159,7 @@ func (st *state) indexers() cache.Indexers {
 }
 
 // AddIndexes adds all index functions or, on an error, none. It calls them for the stored
-// objects. Meanwhile other writers wait; readers do not.
+// objects. Meanwhile other writers wait, and readers of the past.
 func (s *lease) AddIndexes(newIndexers cache.Indexers) error {
 	return s.update(func(next *state) error {
 		for _, name := range slices.Sorted(maps.Keys(newIndexers)) {

@@ -51,7 +51,11 @@ func (of *observed) notReady(ctx context.Context) (wrong []string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if of.sql {
-		return unwritten(db.Projections(ctx))
+		all, isHeld, err := db.Projections(ctx)
+		if err != nil {
+			return []string{cmdutil.OneLine(err)}
+		}
+		return unwritten(all, isHeld, db.IsProjecting())
 	}
 	all, err := db.Scopes(ctx)
 	if err != nil {
@@ -81,17 +85,15 @@ func unpublished(scopes []store.Scope, group string, all []postgres.ScopeStatus,
 	return wrong
 }
 
-// unwritten returns a line for each scope of which SQL has nothing yet, or one that says
-// why it has nothing new. Another projector may be the one that writes.
-func unwritten(all []postgres.Projection, isHeld bool, err error) (wrong []string) {
-	switch {
-	case err != nil:
-		return []string{cmdutil.OneLine(err)}
-	case !isHeld:
+// unwritten returns a line for each scope of which SQL has nothing yet, or one that nobody
+// writes it. A process that waits for another one is ready: a rollout ends the other only
+// after that.
+func unwritten(all []postgres.Projection, isHeld, isProjecting bool) (wrong []string) {
+	if !isHeld {
 		return []string{"nobody writes SQL yet"}
 	}
 	for _, p := range all {
-		if p.AsOf.IsZero() {
+		if p.AsOf.IsZero() && isProjecting {
 			wrong = append(wrong, p.Resource+": not written yet")
 		}
 	}
