@@ -292,7 +292,8 @@ func (r *Reflector) probe(ctx context.Context) error {
 // server sends one after its history was rewound; only a probe can confirm that. Fake
 // clients and aggregated servers may use arbitrary numbers: if the list has a lower
 // resource version than the event, or if several doubts were no rewind, resource versions
-// are ignored until the next list.
+// are ignored until the next list. Before the first list of a process a doubt is enough to
+// list: a watch that begins with the present state tells of no deletion.
 func (r *Reflector) doubt(ctx context.Context, rv string) error {
 	if r.unordered || r.opts.NoProbe {
 		r.hold(rv)
@@ -312,6 +313,8 @@ func (r *Reflector) doubt(ctx context.Context, rv string) error {
 	case isFake:
 	case isLower(now, r.held):
 		return fmt.Errorf("%w: %s after %s, and %s now", errRewound, rv, r.held, now)
+	case !r.caughtUp:
+		return fmt.Errorf("%w: %s after %s", errElsewhere, rv, r.held)
 	default:
 		if r.tally.doubts++; r.tally.doubts < doubtTries {
 			return nil

@@ -145,6 +145,37 @@ func TestWarmWithMissedChanges(t *testing.T) {
 	})
 }
 
+// anew is a server that is watched from its present state, whatever is asked for, as by a
+// ListerWatcher that sets ResourceVersion to 0, or passes no options on.
+type anew struct{ *fakeapi.Server }
+
+func (s anew) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	if opts.SendInitialEvents == nil {
+		opts.ResourceVersion = "0"
+	}
+	return s.Server.WatchWithContext(ctx, opts)
+}
+
+// TestWarmFromPresentState checks that a watch which begins with the present state, and
+// tells of no deletion before it, is found out: the collection is listed.
+func TestWarmFromPresentState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.create("c")
+		w.delete("a")
+		w.opts.ListerWatcher = anew{w.server}
+		w.start()
+		w.pass(time.Minute)
+		w.wantSame()
+		if w.caughtUpAfter() < 0 {
+			t.Error("not caught up")
+		}
+		if status := w.Status(); status.Lists != 1 {
+			t.Errorf("%d lists, want one: %+v", status.Lists, status)
+		}
+	})
+}
+
 // TestWarmBookmark checks a start in which the server is ahead without an event, so that
 // only the bookmark before the watch's timeout shows that nothing was missed.
 func TestWarmBookmark(t *testing.T) {

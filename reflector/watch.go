@@ -30,6 +30,9 @@ var (
 	errUnanswered = fmt.Errorf("the watch was not answered: %w", errStalled)
 	// errRewound indicates a resource version below the held one.
 	errRewound = errors.New(Rewound)
+	// errElsewhere indicates a watch that does not begin at the held resource version: the
+	// ListerWatcher asks for another one, as for 0. It does not tell what was deleted.
+	errElsewhere = errors.New("the watch does not begin where it was asked for")
 	// errNoWatch indicates a ListerWatcher that returned neither a watch nor an error.
 	errNoWatch = errors.New("the ListerWatcher returned no watch")
 	// errAsked indicates that the sink requested a list.
@@ -373,7 +376,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 // too.
 func (r *Reflector) lostUnprobed(ctx context.Context, s *session, err error) error {
 	switch {
-	case errors.Is(err, errRewound) || isExpired(err) || apierrors.IsStoreReadError(err):
+	case errors.Is(err, errRewound) || errors.Is(err, errElsewhere) || isExpired(err) || apierrors.IsStoreReadError(err):
 		return r.failed(ctx, s, err)
 	case isUndecodable(err):
 		r.opts.Undecodable()
@@ -390,6 +393,8 @@ func (r *Reflector) lostUnprobed(ctx context.Context, s *session, err error) err
 // failed is like lost, for a watch that ended with an error.
 func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 	switch {
+	case errors.Is(err, errElsewhere):
+		return r.relistAtOnce(ctx, errElsewhere.Error(), err)
 	case errors.Is(err, errRewound) || isExpired(err):
 		reason := "the server no longer has the history"
 		if errors.Is(err, errRewound) {

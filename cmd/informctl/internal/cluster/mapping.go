@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +25,9 @@ func MappingsOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, 
 	for _, name := range names {
 		m, err := MappingOf(mapper, name)
 		if meta.IsNoMatchError(err) {
+			if gv, cause := unsaid(ctx, d, name); cause != nil {
+				return nil, fmt.Errorf("the server did not say what %s has: %w", gv, cause)
+			}
 			text, _ := cmdutil.Listed(name, resourcesOf(ctx, d))
 			return nil, fmt.Errorf("the server has no resource %q; it has %s", name, text)
 		}
@@ -36,6 +40,20 @@ func MappingsOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, 
 		}
 	}
 	return out, nil
+}
+
+// unsaid returns why the server could not name the resources of the group in a name, as
+// where the service of an aggregated API does not answer, nil if it could.
+func unsaid(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, name string) (gv schema.GroupVersion, cause error) {
+	_, err := discovery.ServerPreferredResourcesWithContext(unlogged(ctx), d)
+	if failed := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(err, &failed) {
+		for gv, cause := range failed.Groups {
+			if strings.HasSuffix(name, "."+gv.Group) {
+				return gv, cause
+			}
+		}
+	}
+	return gv, nil
 }
 
 // resourcesOf returns the names of the resources that a server has, as far as it says,

@@ -214,6 +214,15 @@ func (s *Server) LacksNamespace(ctx context.Context, name string) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
+// Passes reports whether the first requests to a server may be answered later: it was not
+// reached, has failed, or could not name the resources of a group.
+func Passes(err error) bool {
+	var status apierrors.APIStatus
+	var stale discovery.StaleGroupVersionError
+	return Unreachable(err) || errors.As(err, &stale) ||
+		errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
+}
+
 // Unreachable reports whether the server did not answer, or asked the client to retry.
 func Unreachable(err error) bool {
 	var network net.Error

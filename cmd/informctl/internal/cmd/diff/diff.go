@@ -169,7 +169,8 @@ func (o *options) withFile(args []string) ([]string, error) {
 	if resource, name, _ := strings.Cut(args[0], "/"); strings.Trim(resource, ".") == "" || strings.Contains(name, "/") {
 		return args, nil // a path, and no RESOURCE/NAME
 	}
-	if _, err := os.Lstat(args[0]); err == nil {
+	// A directory may have the name of a resource, and is no file.
+	if info, err := os.Lstat(args[0]); err == nil && !info.IsDir() {
 		return args, nil
 	}
 	file := source.FileFlags{Path: os.Getenv("INFORMCTL_DB"), Kube: o.kube}

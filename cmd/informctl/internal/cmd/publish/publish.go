@@ -265,7 +265,7 @@ func lacks(there, wanted map[string]postgres.Collection) bool {
 // await waits until the server says what it serves.
 func (o *options) await(ctx context.Context, config *rest.Config) (map[string]postgres.Collection, error) {
 	collections, err := cmdutil.Persist(ctx, cluster.Backoff().Step, func() (map[string]postgres.Collection, error) { return o.resolve(ctx, config) },
-		cluster.Unreachable, func(err error) {
+		cluster.Passes, func(err error) {
 			cmdutil.Warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
 		})
 	return collections, cluster.DescribeUnreached(err, config.Host)

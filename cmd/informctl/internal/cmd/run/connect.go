@@ -34,7 +34,7 @@ type connection struct {
 }
 
 // connect resolves the resources and the identity of the cluster. While the server cannot
-// be reached it waits, unless --once is set.
+// be reached, or fails, it waits, unless --once is set.
 func connect(ctx context.Context, o *options) (*connection, error) {
 	config, err := cluster.Config(o.kube)
 	if err != nil {
@@ -48,7 +48,7 @@ func connect(ctx context.Context, o *options) (*connection, error) {
 	told := false
 	backoff := cluster.Backoff()
 	_, err = cmdutil.Persist(ctx, backoff.Step, func() (struct{}, error) { return struct{}{}, c.resolve(ctx, o) },
-		func(err error) bool { return cluster.Unreachable(err) && !o.once },
+		func(err error) bool { return cluster.Passes(err) && !o.once },
 		func(err error) {
 			told = true
 			cmdutil.Warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))

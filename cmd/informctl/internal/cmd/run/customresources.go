@@ -116,11 +116,13 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 	again := time.NewTicker(RediscoverEvery)
 	defer again.Stop()
 	for ask := len(fs.cluster.everything.Unknown) > 0; ; {
-		var err error
-		if ask {
+		err := fs.isHome(ctx)
+		away := err != nil
+		if ask && !away {
 			err = fs.rediscover(ctx, c)
 		}
 		switch {
+		case away: // what that server has says nothing of what is kept
 		case c == nil || fs.definitions().isDenied():
 			err = errors.Join(err, fs.dropGone(ctx, nil, nil))
 		case cache.IsDone(c.told): // else what is known of them may be old
@@ -140,6 +142,16 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 			return
 		}
 	}
+}
+
+// isHome returns an error if another cluster answers, as where an address leads there for
+// a while, or none does.
+func (fs *followers) isHome(ctx context.Context) error {
+	identity, err := fs.cluster.Identify(ctx)
+	if err == nil && identity != fs.cluster.identity {
+		err = fmt.Errorf("the server is the cluster %s now, and was %s", identity, fs.cluster.identity)
+	}
+	return err
 }
 
 // rediscover makes the followers those of the resources that the server names now, but
