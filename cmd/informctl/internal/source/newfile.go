@@ -26,15 +26,25 @@ func NewFile(path string, fill func(temporary string) error) (err error) {
 		return err
 	}
 	// Unlike a rename, a link does not replace a file that was created in the meantime.
-	if err := os.Link(temporary, path); err != nil {
-		if errors.Is(err, fs.ErrExist) {
+	err = link(temporary, path)
+	if errors.Is(err, fs.ErrExist) {
+		return taken
+	}
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) { // as on exFAT
+		if _, err := os.Lstat(path); err == nil {
 			return taken
 		}
+		return errors.Join(os.Rename(temporary, path), SyncDir(filepath.Dir(path)))
+	}
+	if err != nil {
 		return err
 	}
 	// A file with two names is not used. After a power cut it has both or one.
 	return errors.Join(os.Remove(temporary), SyncDir(filepath.Dir(path)))
 }
+
+// link is os.Link. Only tests change it.
+var link = os.Link
 
 // InDirectory describes why no file could be created in the directory of path.
 func InDirectory(path string, err error) error {
