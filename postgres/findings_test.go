@@ -1351,7 +1351,7 @@ func testNotServed(sc *scene) {
 	long := time.Now().Add(-2 * silentAfter)
 	sc.s.heard, sc.s.marked = long, long
 	sc.s.hearAbsence()
-	if _, due := sc.s.takeMark(); !due || sc.s.lastHeard().last == long {
+	if _, due := sc.s.takeMark(); !due || sc.s.lastHeard().last.Equal(long) {
 		sc.Error("the answer that the resource is not served is no sign of life: followers are refused, and hear of no deletion")
 	}
 }
@@ -1496,8 +1496,8 @@ func (sc *scene) rawList(rv int, contents ...string) {
 	}
 }
 
-// testRefusedHistory deletes an object in a part of the log that is gone, whose last state
-// the history cannot have.
+// testRefusedHistory deletes an object in a part of the log that is gone, whose last
+// state the history cannot have.
 func testRefusedHistory(sc *scene) {
 	p := sc.projector()
 	sc.rawList(10, "1", tooLong, "2")
@@ -1511,8 +1511,8 @@ func testRefusedHistory(sc *scene) {
 	}
 }
 
-// testTableGone checks that what is no fault of an object is not taken for one: nothing is
-// skipped.
+// testTableGone checks that what is no fault of an object is not taken for one: nothing
+// is skipped.
 func testTableGone(sc *scene) {
 	p := sc.projector()
 	sc.rawList(10, "1")

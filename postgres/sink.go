@@ -80,7 +80,7 @@ type sink struct {
 	heard      time.Time // when the API server told something last
 	since      time.Time // when the commit in progress began
 	bookmarked bool      // the API server sends bookmarks
-	absent     bool      // the API server does not serve the resource, which was published
+	absent     bool      // the server does not serve the resource, and that is published
 	marked     time.Time // when a mark was written last
 }
 

@@ -97,7 +97,7 @@ func (db *DB) scopes(ctx context.Context, objects string) ([]ScopeStatus, error)
 type Projection struct {
 	ID                int64 // of the scope
 	Cluster, Resource string
-	AsOf              time.Time // kube.object has what was published then; zero: nothing yet
+	AsOf              time.Time // kube.object has the state of then; zero: nothing yet
 	Skipped           int64     // states that the database has refused so far
 }
 

@@ -89,9 +89,9 @@ func (w *writer) takeOver(ctx context.Context) error {
 	return w.readEnd(ctx)
 }
 
-// noteSilence says in the lease that nothing was heard of a scope whose last mark is old.
-// Followers take a renewal of the lease of its publisher for a sign of life, also one that
-// comes before this process has heard anything.
+// noteSilence says in the lease that nothing was heard of a scope whose last mark is
+// old. Followers take a renewal of the lease of its publisher for a sign of life, also
+// one that comes before this process has heard anything.
 func (w *writer) noteSilence(ctx context.Context) error {
 	_, err := w.db.pool.Exec(ctx, w.db.sql(`UPDATE informctl.lease SET silent = array_append(silent, $3)
 		WHERE grp = $1 AND holder = $2 AND $3 <> ALL (silent)

@@ -291,9 +291,9 @@ func (r *Reflector) probe(ctx context.Context) error {
 // doubt is called when a watch delivered a resource version below the held one. An API
 // server sends one after its history was rewound; only a probe can confirm that. Fake
 // clients and aggregated servers may use arbitrary numbers: if the list has a lower
-// resource version than the event, or if several doubts were no rewind, resource versions
-// are ignored until the next list. Before the first list of a process a doubt is enough to
-// list: a watch that begins with the present state tells of no deletion.
+// resource version than the event, or if several doubts were no rewind, resource
+// versions are ignored until the next list. Before the first list of a process a doubt
+// is enough to list: a watch that begins with the present state tells of no deletion.
 func (r *Reflector) doubt(ctx context.Context, rv string) error {
 	if r.unordered || r.opts.NoProbe {
 		r.hold(rv)

@@ -30,8 +30,9 @@ var (
 	errUnanswered = fmt.Errorf("the watch was not answered: %w", errStalled)
 	// errRewound indicates a resource version below the held one.
 	errRewound = errors.New(Rewound)
-	// errElsewhere indicates a watch that does not begin at the held resource version: the
-	// ListerWatcher asks for another one, as for 0. It does not tell what was deleted.
+	// errElsewhere indicates a watch that does not begin at the held resource version:
+	// the ListerWatcher asks for another one, as for 0. It does not tell what was
+	// deleted.
 	errElsewhere = errors.New("the watch does not begin where it was asked for")
 	// errNoWatch indicates a ListerWatcher that returned neither a watch nor an error.
 	errNoWatch = errors.New("the ListerWatcher returned no watch")

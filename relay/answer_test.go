@@ -205,8 +205,8 @@ func TestResourceVersions(t *testing.T) {
 	}
 }
 
-// TestWatchFromZeros watches from 0, with bookmarks, as clients may write it. Only one that
-// asks for initial events is sent the bookmark that ends them.
+// TestWatchFromZeros watches from 0, with bookmarks, as clients may write it. Only one
+// that asks for initial events is sent the bookmark that ends them.
 func TestWatchFromZeros(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
 	s := serverOf(t, "nodes", corev1.SchemeGroupVersion.WithKind("Node"), node)

@@ -171,7 +171,8 @@ func (s *scopeStore) reader() (*scopeStore, error) {
 	return now, nil
 }
 
-// isReplaced reports whether a store was opened in the place of s, which has no log since.
+// isReplaced reports whether a store was opened in the place of s, which has no log
+// since.
 func (s *scopeStore) isReplaced() bool { return s.next.Load() != nil }
 
 // isOutdated reports whether a store that was opened in the place of s has dropped what s

@@ -11,9 +11,9 @@
 //
 // Readers do not block: each write publishes a new immutable state, and a read uses the
 // state that is current when it starts. Only who reads a state of the past, or begins to
-// follow, waits for the write in progress. Writers of one scope wait for each other. Index
-// functions may read the present state of their scope. Those that AddIndexes or a write
-// calls for a newly added index must not write to it, read its past or follow it.
+// follow, waits for the write in progress. Writers of one scope wait for each other.
+// Index functions may read the present state of their scope. Those that AddIndexes or a
+// write calls for a newly added index must not write to it, read its past or follow it.
 //
 // # Objects
 //

@@ -23,7 +23,7 @@ type state struct {
 	listed     bool // a complete list was stored
 	departed   departed
 	recent     *store.Recent // of the scope, shared by its states
-	note       func()        // notes in it what update has changed; nil once it is published
+	note       func()        // notes in it what update has changed; nil once that is done
 }
 
 // departed are the deleted objects that the scope keeps for handlers that are added

@@ -15,8 +15,8 @@ type cursor struct {
 	long     map[string]struct{}  // keys that it has passed, of those with longKey bytes
 }
 
-// longKey is from how many bytes on a key may come in another order than that of keys: see
-// store.Query.After.
+// longKey is from how many bytes on a key may come in another order than that of keys:
+// see store.Query.After.
 const longKey = 1 << 10
 
 // begin moves the cursor before the first object.

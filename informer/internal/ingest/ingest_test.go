@@ -154,8 +154,8 @@ func (s *indexing) Prepare(b *store.Batch) error {
 	return err
 }
 
-// TestRejectedByNewIndex is an object that an index refuses which is added while the batch
-// of the object waits: the others of the batch are stored.
+// TestRejectedByNewIndex is an object that an index refuses which is added while the
+// batch of the object waits: the others of the batch are stored.
 func TestRejectedByNewIndex(t *testing.T) {
 	p := newPipeline(t, nil)
 	list(t, p, "5", object("a", "1", "3"))

@@ -54,8 +54,8 @@ func TestRestoreOfTwoResources(t *testing.T) {
 	}
 }
 
-// TestRestoreOfWhatServersRefuse checks that restore leaves out what an API server refuses
-// in an object that is created, or what makes its controllers take it for lost.
+// TestRestoreOfWhatServersRefuse checks that restore leaves out what an API server
+// refuses in an object that is created, or what makes its controllers take it for lost.
 func TestRestoreOfWhatServersRefuse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, err := bolt.Open(path, bolt.Options{})

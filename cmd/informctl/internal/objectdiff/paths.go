@@ -41,9 +41,9 @@ func ParsePaths(lists []string) (all []Path, err error) {
 	return all, nil
 }
 
-// asInDifference returns a part of a path as the path of a difference has it. A person may
-// quote the key of a map that needs no quotes, in either kind of them, and leave them out
-// where one needs them, as in metadata.labels.pod-template-hash.
+// asInDifference returns a part of a path as the path of a difference has it. A person
+// may quote the key of a map that needs no quotes, in either kind of them, and leave
+// them out where one needs them, as in metadata.labels.pod-template-hash.
 func asInDifference(part string) string {
 	if isElement(part) {
 		return part

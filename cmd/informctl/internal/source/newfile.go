@@ -30,7 +30,8 @@ func NewFile(path string, fill func(temporary string) error) (err error) {
 	if errors.Is(err, fs.ErrExist) {
 		return taken
 	}
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) { // as on exFAT
+	// There are file systems without links, as exFAT.
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 		if _, err := os.Lstat(path); err == nil {
 			return taken
 		}

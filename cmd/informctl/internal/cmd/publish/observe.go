@@ -85,9 +85,9 @@ func unpublished(scopes []store.Scope, group string, all []postgres.ScopeStatus,
 	return wrong
 }
 
-// unwritten returns a line for each scope of which SQL has nothing yet, or one that nobody
-// writes it. A process that waits for another one is ready: a rollout ends the other only
-// after that.
+// unwritten returns a line for each scope of which SQL has nothing yet, or one that
+// nobody writes it. A process that waits for another one is ready: a rollout ends the
+// other only after that.
 func unwritten(all []postgres.Projection, isHeld, isProjecting bool) (wrong []string) {
 	if !isHeld {
 		return []string{"nobody writes SQL yet"}
