@@ -213,7 +213,8 @@ const (
 	failedListEvery = time.Minute
 )
 
-// newBackoff returns client-go's backoff: 0.8 s, doubled up to 30 s, with full jitter.
+// newBackoff returns client-go's backoff: 0.8 s, doubled up to 30 s, each with up to as
+// much again by chance.
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 }
