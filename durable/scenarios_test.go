@@ -567,6 +567,45 @@ func TestRewound(t *testing.T) {
 	})
 }
 
+// TestRewoundWhileLogIsReceived checks the same for a list that comes while the handler
+// still works on what the log has.
+func TestRewoundWhileLogIsReceived(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.opts = durable.Options{Unchanged: durable.Skip, Version: "1"}
+		w.put("a", "owner-x")
+		w.put("b", "owner-z")
+		past := w.server.RV()
+		l := w.start(1).begin()
+		l.want("at first", "owner-x", "owner-z")
+		l.end()
+		block := make(chan struct{})
+		l = w.open()
+		l.addHandler(slowly{enqueue{l}, func() { <-block }})
+		l.run()
+		w.pass(5 * time.Second)
+		w.put("a", "owner-y")
+		w.drop("b")
+		w.pass(5 * time.Second) // it is in the file, and not behind the place
+		next := l.image()
+		close(block)
+		l.end()
+		w.path = next
+		if err := w.server.Rewind(past); err != nil {
+			t.Fatal(err)
+		}
+		l = w.open()
+		block = make(chan struct{})
+		l.addHandler(slowly{enqueue{l}, func() { <-block }})
+		l.run()
+		l.begin()
+		w.pass(time.Minute) // the list has ended
+		close(block)
+		w.pass(time.Minute)
+		l.wantCalls("after the restore", "update a of owner-x,owner-y", "delete b of owner-z", "update a of owner-y,owner-x", "add b of owner-z")
+		l.end()
+	})
+}
+
 // TestTrickleOfFewer checks that a sweep goes on when objects that it has delivered are
 // deleted.
 func TestTrickleOfFewer(t *testing.T) {

@@ -306,6 +306,7 @@ func (d *DB) corrupt(where string, err error) error {
 // cause.
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
+		d.file.EndCopies() // else what follows may wait for their readers
 		d.mu.Lock()
 		for _, s := range d.scopes { // what was lost before is no error of Close
 			s.locked(func(s *state) { s.lostErr = nil })

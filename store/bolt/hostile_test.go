@@ -383,6 +383,56 @@ func TestRemapBesideReaders(t *testing.T) {
 	must(t, db.Close())
 }
 
+// stalled is a writer that does not take what it is given until goOn is closed.
+type stalled struct{ begun, goOn chan struct{} }
+
+func (s *stalled) Write(b []byte) (int, error) {
+	select {
+	case <-s.begun:
+	default:
+		close(s.begun)
+	}
+	<-s.goOn
+	return len(b), nil
+}
+
+// TestCloseBesideStalledCopy checks that Close does not wait for a copy whose reader has
+// stalled, while a commit waits for it to map a longer file, and a read for the commit.
+func TestCloseBesideStalledCopy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 1)
+	raiseHighWater(t, path, 1<<30-1<<20) // bbolt's first mapping is 1 GiB
+	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour, CommitBytes: 1 << 30, Compression: bolt.Uncompressed})
+	w := &stalled{make(chan struct{}), make(chan struct{})}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := db.CopyTo(w)
+		copied <- err
+	}()
+	<-w.begun
+	var big []*corev1.ConfigMap
+	for i := range 40 {
+		big = append(big, labelled(fmt.Sprint("big", i), "web", 100_000))
+	}
+	apply(t, s, "2", big...)
+	bolt.Wake(db)
+	bolt.AwaitRemap(db) // the committer waits for the copy
+	go func() { _, _, _ = s.Object(small.key(0)) }()
+	bolt.AwaitReader(s)
+	closed := make(chan error, 1)
+	go func() { closed <- db.Close() }()
+	select {
+	case err := <-closed:
+		must(t, err)
+	case <-time.After(time.Minute):
+		t.Error("Close waits for the copy")
+	}
+	close(w.goOn)
+	if err := <-copied; !errors.Is(err, store.ErrClosed) {
+		t.Errorf("the copy: %v", err)
+	}
+}
+
 // TestLongKeys checks keys that are longer than bbolt's limit. Two objects whose keys
 // have a long common prefix must remain separate in every operation.
 func TestLongKeys(t *testing.T) {

@@ -119,7 +119,7 @@ func (f feed) Sweep(after string, limit int) (last string, more bool, err error)
 	if !f.isLiveLocked() {
 		return after, true, nil
 	}
-	entries, err := h.store.Select(store.Query{After: after, Limit: limit})
+	entries, err := h.store.Select(store.Query{After: after, Limit: limit, Encoded: r.waiting.IsLong()})
 	for _, e := range entries {
 		after = e.Key
 		r.queueLocked(queue.Notification{Kind: queue.Added, Key: e.Key, New: e, Initial: true})

@@ -155,7 +155,7 @@ func (r *Registration) isReplayed(n queue.Notification, i int) bool {
 	}
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
-	return r.resumed.Has(n, r.resumed.IsBehind(&r.fences, i))
+	return !r.resumed.IsOther(n, &r.fences, i) && r.resumed.Has(n, r.resumed.IsBehind(&r.fences, i))
 }
 
 // handle records that the handler has returned from what was taken.

@@ -63,7 +63,7 @@ func (r *Registration) resyncLocked() {
 // is newer than the entries, because the lock is held since they were read. It returns
 // false if the store cannot be read now.
 func (r *Registration) loadResyncLocked() bool {
-	entries, err := r.hub.store.Select(store.Query{After: r.resync.after, Limit: CursorChunk})
+	entries, err := r.hub.store.Select(store.Query{After: r.resync.after, Limit: CursorChunk, Encoded: r.waiting.IsLong()})
 	if err != nil {
 		r.hub.env.Failed(err)
 		r.resync.running, r.resync.late = false, false

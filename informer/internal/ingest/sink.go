@@ -125,6 +125,7 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	rewound := other != sameHistory || reason == reflector.Rewound
 	if rewound {
 		p.state.Rewind()
+		p.hub.Rewound()
 	}
 	noted := reason
 	if was := p.store.Checkpoint().Reason; was == cluster.ForeignContent {

@@ -1,5 +1,7 @@
 package queue
 
+import "errors"
+
 // KeptDecoded is the number of notifications in a queue that keep their objects decoded.
 // Those behind them are encoded, which takes a third of the memory, and are decoded
 // shortly before they are delivered.
@@ -141,9 +143,13 @@ func (q *Queue) Size() (n int, inFiles, inMemory int64) {
 	return n, inFiles, inMemory
 }
 
+// errDecoded says why a chunk is not written.
+var errDecoded = errors.New("an object of it is decoded")
+
 // Cut splits the last notifications into chunks if they are enough, and returns the
 // chunks that the caller must write. Chunks with decoded objects, which were added before
-// the queue was known to be long, stay in memory.
+// the queue was known to be long or come from a backend that encodes none, stay in memory
+// and count as what cannot be written.
 func (q *Queue) Cut() (written []*Chunk) {
 	if q.lastBytes < q.limits.Chunk {
 		return nil
@@ -162,6 +168,8 @@ func (q *Queue) Cut() (written []*Chunk) {
 		q.chunks = append(q.chunks, c)
 		if encoded {
 			written = append(written, c)
+		} else {
+			c.Replace(Written{}, errDecoded)
 		}
 		begin, bytes, encoded = i+1, 0, true
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/store"
@@ -96,6 +97,20 @@ func TestNotWritten(t *testing.T) {
 	}
 	if got := drain(t, q); len(got) != 10 || files.Bytes != 0 {
 		t.Errorf("%d are taken, %d bytes count", len(got), files.Bytes)
+	}
+}
+
+// TestDecodedCounts is a chunk with a decoded object: it stays in memory, and counts.
+func TestDecodedCounts(t *testing.T) {
+	q, files := fill(5)
+	decoded := encoded(5)
+	decoded.New.Object = &corev1.ConfigMap{}
+	q.Add(decoded)
+	if written := q.Cut(); len(written) > 0 || files.Bytes < 2000 {
+		t.Errorf("%d chunks are to be written, %d bytes count", len(written), files.Bytes)
+	}
+	if drain(t, q); files.Bytes != 0 {
+		t.Errorf("%d bytes count of an empty queue", files.Bytes)
 	}
 }
 

@@ -26,6 +26,11 @@ type Resumption struct {
 	// queued since is not known to have been received.
 	lags bool
 
+	// rewound means that the server's history was, since Begin was called: what was queued
+	// from the fence after on, and what is stored, is of another one than the log.
+	rewound bool
+	after   uint64
+
 	begun time.Time // when Begin was called
 	// unwritten means that the log is delivered as far as it is written.
 	unwritten bool
@@ -52,12 +57,27 @@ func (r *Resumption) Begin(from store.Place, everything bool) {
 // may have been asked for an object whose last change before the place was not there yet.
 func (r *Resumption) Lag() { r.lags = true }
 
+// Rewind says that the server's history was rewound. What is queued from the fence on is
+// of the other history.
+func (r *Resumption) Rewind(fence uint64) {
+	if !r.rewound {
+		r.rewound, r.after = true, fence
+	}
+}
+
+// IsOther reports whether a notification is of another history than what the handler has
+// received, so that their resource versions cannot be compared. It is the one at i of
+// those that were taken.
+func (r *Resumption) IsOther(n queue.Notification, f *Fences, i int) bool {
+	return r.rewound && (n.Newer || !f.IsBefore(r.after, i))
+}
+
 // BeginAgain says that the handler receives what was changed after a place, and then all
 // that is newer than the place of Begin, because the log does not lead on from there.
 func (r *Resumption) BeginAgain(from store.Place) {
-	newer := r.newer
+	newer, rewound, after := r.newer, r.rewound, r.after
 	r.Begin(from, true)
-	r.newer = newer
+	r.newer, r.rewound, r.after = newer, rewound, after
 }
 
 // BeginUnwritten says that the handler receives what the log has after the place of

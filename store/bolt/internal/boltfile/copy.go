@@ -16,7 +16,7 @@ var ErrReopened = errors.New("a write has failed, and the file is opened again: 
 
 // CopyTo writes the file as of the last commit to w and returns the number of bytes
 // written. It holds no lock while it waits for w that a failed write would wait for: the
-// error is then ErrReopened. Close ends it with store.ErrClosed.
+// error is then ErrReopened. EndCopies and Close end it with store.ErrClosed.
 func (f *File) CopyTo(w io.Writer) (n int64, err error) {
 	out, in := io.Pipe()
 	var reading sync.WaitGroup
@@ -37,11 +37,11 @@ func (f *File) CopyTo(w io.Writer) (n int64, err error) {
 
 // beginCopy notes a copy, for lockAlone. The error says why none may begin now.
 func (f *File) beginCopy(in *io.PipeWriter) error {
-	if f.IsClosed() {
-		return store.ErrClosed
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.ending || f.IsClosed() {
+		return store.ErrClosed
+	}
 	if f.noCopy == nil {
 		f.copies[in] = true
 	}
@@ -52,6 +52,17 @@ func (f *File) endCopy(in *io.PipeWriter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.copies, in)
+}
+
+// EndCopies ends the copies that go on, and lets none begin. A writer may wait for one of
+// them, to map a longer file, and others for that writer.
+func (f *File) EndCopies() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ending = true
+	for in := range f.copies {
+		_ = in.CloseWithError(store.ErrClosed)
+	}
 }
 
 // lockAlone locks handleMu for writing. Copies end with cause then: they take as long as

@@ -78,6 +78,7 @@ type File struct {
 	handle   *bbolt.DB   // nil after Close; read-only after readOn
 	info     fs.FileInfo // of the file that was opened last
 	working  fs.FileInfo // of the file of the last working handle
+	pageSize int         // of that, in bytes
 
 	// beginMu is held while bbolt begins a transaction. If that panics, because the file
 	// was truncated while it was open, bbolt's locks stay locked: the handle is poisoned
@@ -110,6 +111,7 @@ type File struct {
 
 	copies map[*io.PipeWriter]bool // those that go on
 	noCopy error                   // why none may begin: see lockAlone
+	ending bool                    // none begins any more: see EndCopies
 
 	suspended   error        // set before the file is used
 	closed      atomic.Bool  // by EndUse
@@ -289,7 +291,7 @@ func (f *File) open(what purpose) error {
 	}
 	f.beginMu.Lock()
 	defer f.beginMu.Unlock()
-	f.handle, f.lock, f.poisoned, f.working = handle, opened, false, f.info
+	f.handle, f.lock, f.poisoned, f.working, f.pageSize = handle, opened, false, f.info, handle.Info().PageSize
 	f.found, f.written, f.tried = found, written, written
 	return nil
 }

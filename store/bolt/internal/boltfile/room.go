@@ -27,7 +27,7 @@ func (f *File) Room(enough func(size int64) int64) (size, room int64) {
 	if room < enough(info.Size()) {
 		stats := f.handle.Stats()
 		// They are in pieces, and an object needs pages in a row.
-		room += int64(stats.FreePageN+stats.PendingPageN) * int64(f.handle.Info().PageSize) / 2
+		room += int64(stats.FreePageN+stats.PendingPageN) * int64(f.pageSize) / 2
 	}
 	return info.Size(), room
 }
