@@ -24,6 +24,7 @@ type Chunk struct {
 	writing bool
 	file    *os.File // already unlinked
 	size    int64
+	kept    int64       // what it counts in Files.Kept
 	seal    cipher.AEAD // encrypts the file
 	dropped bool        // the queue no longer has it
 }
@@ -94,9 +95,10 @@ func (c *Chunk) close() {
 	if c.file != nil {
 		_ = c.file.Close() // nothing to flush
 	}
-	if c.size > 0 {
+	if c.size+c.kept > 0 {
 		c.files.Bytes -= c.size
-		c.file, c.size, c.seal = nil, 0, nil
+		c.files.Kept -= c.kept
+		c.file, c.size, c.kept, c.seal = nil, 0, 0, nil
 		c.files.Freed()
 	}
 }

@@ -1,7 +1,5 @@
 package queue
 
-import "errors"
-
 // KeptDecoded is the number of notifications in a queue that keep their objects decoded.
 // Those behind them are encoded, which takes a third of the memory, and are decoded
 // shortly before they are delivered.
@@ -25,6 +23,7 @@ var DefaultLimits = Limits{First: 4 << 20, Chunk: 4 << 20, Files: 1 << 30}
 // Files counts the files of all queues of a Hub.
 type Files struct {
 	Bytes int64  // of spilled notifications, and of those that could not be written
+	Kept  int64  // of chunks that are not written, because an object of them is decoded
 	Freed func() // called when there are fewer
 }
 
@@ -143,13 +142,10 @@ func (q *Queue) Size() (n int, inFiles, inMemory int64) {
 	return n, inFiles, inMemory
 }
 
-// errDecoded says why a chunk is not written.
-var errDecoded = errors.New("an object of it is decoded")
-
 // Cut splits the last notifications into chunks if they are enough, and returns the
 // chunks that the caller must write. Chunks with decoded objects, which were added before
 // the queue was known to be long or come from a backend that encodes none, stay in memory
-// and count as what cannot be written.
+// and count in Files.Kept.
 func (q *Queue) Cut() (written []*Chunk) {
 	if q.lastBytes < q.limits.Chunk {
 		return nil
@@ -169,7 +165,8 @@ func (q *Queue) Cut() (written []*Chunk) {
 		if encoded {
 			written = append(written, c)
 		} else {
-			c.Replace(Written{}, errDecoded)
+			c.kept = int64(c.bytes)
+			q.files.Kept += c.kept
 		}
 		begin, bytes, encoded = i+1, 0, true
 	}
