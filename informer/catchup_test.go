@@ -67,8 +67,8 @@ func TestDeletionAtLastRV(t *testing.T) {
 }
 
 // TestLowerWhileCatchingUp checks that a state with a lower resource version than the
-// stored one is not lost while an informer catches up: it lists, since a watch that begins
-// with the present state has such, too. Later it is applied.
+// stored one is not lost while an informer catches up: it lists, since a watch that
+// begins with the present state has such, too. Later it is applied.
 func TestLowerWhileCatchingUp(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		inBubble(t, func(w *world) {

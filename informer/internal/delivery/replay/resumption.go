@@ -26,8 +26,9 @@ type Resumption struct {
 	// queued since is not known to have been received.
 	lags bool
 
-	// rewound means that the server's history was, since Begin was called: what was queued
-	// from the fence after on, and what is stored, is of another one than the log.
+	// rewound means that the server's history was, since Begin was called: what was
+	// queued from the fence after on, and what is stored, is of another one than the
+	// log.
 	rewound bool
 	after   uint64
 
