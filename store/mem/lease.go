@@ -171,10 +171,11 @@ func (s *lease) Apply(b store.Batch) error {
 			return err
 		}
 	}
+	var ends *relist // whose objects are applied, unless an index refuses one
 	return s.update(func(next *state) error {
 		if r := s.relist; r != nil && r.endsWithLocked(b) {
 			next.clear()
-			items, r.ready = r.loaded(), false
+			items, ends = r.loaded(), r
 			next.listed, b.Loaded = true, true
 		}
 		var changes []store.Event
@@ -208,6 +209,9 @@ func (s *lease) Apply(b store.Batch) error {
 			next.complete(b)
 		case b.Reason != "":
 			next.checkpoint = b.Checkpoint(next.checkpoint)
+		}
+		if ends != nil {
+			ends.ready = false
 		}
 		rv := next.checkpoint.RV
 		next.note = func() { next.recent.Note(b, changes, rv) }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
@@ -24,6 +25,47 @@ func config() storetest.Config {
 func TestSuite(t *testing.T) { storetest.Run(t, config()) }
 
 func TestModel(t *testing.T) { storetest.RunModel(t, config()) }
+
+// TestListRefusedByNewIndex checks that a first list of which an index that was added
+// meanwhile refuses an object is not taken for applied, and can be applied without it.
+func TestListRefusedByNewIndex(t *testing.T) {
+	s := open(t)
+	list := must(s.Relist())
+	defer func() { _ = list.Close() }()
+	for _, name := range []string{"bad", "fine"} {
+		if err := list.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fails := true
+	err := s.AddIndexes(cache.Indexers{"fails": func(obj any) ([]string, error) {
+		if fails && obj.(*corev1.ConfigMap).Name == "bad" {
+			return nil, errors.New("malformed")
+		}
+		return nil, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func() (err error) {
+		for b, partErr := range list.Parts("5") {
+			if err = partErr; err == nil {
+				_ = s.Apply(b)
+				err = s.Apply(b)
+			}
+			if err != nil {
+				break
+			}
+		}
+		return err
+	}
+	if err, want := apply(), (*store.ObjectError)(nil); !errors.As(err, &want) || s.Len() != 0 {
+		t.Errorf("%d objects, %v, want an ObjectError", s.Len(), err)
+	}
+	if fails = false; apply() != nil || s.Len() != 2 || s.Checkpoint().RV != "5" {
+		t.Errorf("%d objects at %+v", s.Len(), s.Checkpoint())
+	}
+}
 
 // TestLogBesideWriter follows a scope from a moment in which it is written: who reads the
 // objects where the log begins, and follows it, has the last state, and each mark is of

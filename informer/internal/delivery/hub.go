@@ -230,18 +230,6 @@ func (h *Hub) MarkSynced() {
 	h.cond.Broadcast()
 }
 
-// Rewound says that the server's history was rewound: what is told from now on is of
-// another history than what handlers receive from the log.
-func (h *Hub) Rewound() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for r := range h.handlers {
-		if fence, _ := r.fences.Fence(); r.goesOn != nil {
-			r.resumed.Rewind(fence)
-		}
-	}
-}
-
 // Synced returns a channel that MarkSynced closes.
 func (h *Hub) Synced() <-chan struct{} { return h.synced }
 

@@ -26,6 +26,16 @@ func (h *Hub) Do(f func(t Turn) error) error {
 	return err
 }
 
+// Rewound says that the server's history was rewound: what is told from now on is of
+// another history than what handlers receive from the log.
+func (t Turn) Rewound() {
+	for r := range t.h.handlers {
+		if fence, _ := r.fences.Fence(); r.goesOn != nil {
+			r.resumed.Rewind(fence)
+		}
+	}
+}
+
 // Change is a change of an object.
 type Change struct {
 	Key  string

@@ -125,7 +125,6 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	rewound := other != sameHistory || reason == reflector.Rewound
 	if rewound {
 		p.state.Rewind()
-		p.hub.Rewound()
 	}
 	noted := reason
 	if was := p.store.Checkpoint().Reason; was == cluster.ForeignContent {
@@ -140,8 +139,11 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 		}
 		// Places in the log belong to the other history from here on; after a list that
 		// failed they do already. A store that refuses this has lost its log already, or
-		// is closed.
-		_ = p.store.Apply(store.Batch{Reason: noted, Rewound: true})
+		// is closed. A handler that begins after the turn reads the log of this history.
+		_ = p.hub.Do(func(turn delivery.Turn) error {
+			turn.Rewound()
+			return p.store.Apply(store.Batch{Reason: noted, Rewound: true})
+		})
 	}
 	written := true
 	if cp := p.store.Checkpoint(); cp.RV != "" || rewound {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,8 +46,9 @@ func MappingsOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, 
 func unsaid(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, name string) (gv schema.GroupVersion, cause error) {
 	_, err := discovery.ServerPreferredResourcesWithContext(unlogged(ctx), d)
 	if failed := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(err, &failed) {
+		full, short := schema.ParseResourceArg(name)
 		for gv, cause := range failed.Groups {
-			if strings.HasSuffix(name, "."+gv.Group) {
+			if gv.Group == short.Group || full != nil && gv.Group == full.Group {
 				return gv, cause
 			}
 		}

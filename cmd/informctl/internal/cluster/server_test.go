@@ -69,9 +69,11 @@ func TestUnsaidGroup(t *testing.T) {
 		text   string
 		passes bool
 	}{
-		"pods":                    {"", false},
-		"widgets.agg.example.com": {"the server did not say what agg.example.com/v1 has: ", true},
-		"gadgets.example.com":     {`the server has no resource "gadgets.example.com"`, false},
+		"pods":                          {"", false},
+		"widgets.agg.example.com":       {"the server did not say what agg.example.com/v1 has: ", true},
+		"gadgets.other.agg.example.com": {`the server has no resource "gadgets.other.agg.example.com"`, false},
+		"widgets.v1.agg.example.com":    {"the server did not say what agg.example.com/v1 has: ", true},
+		"gadgets.example.com":           {`the server has no resource "gadgets.example.com"`, false},
 	} {
 		_, err := cluster.MappingsOf(t.Context(), cached, mapper, []string{name})
 		if test.text == "" && err != nil || test.text != "" && (err == nil || !strings.HasPrefix(err.Error(), test.text) || cluster.Passes(err) != test.passes) {

@@ -76,9 +76,15 @@ func (r *Resumption) IsOther(n queue.Notification, f *Fences, i int) bool {
 // BeginAgain says that the handler receives what was changed after a place, and then all
 // that is newer than the place of Begin, because the log does not lead on from there.
 func (r *Resumption) BeginAgain(from store.Place) {
-	newer, rewound, after := r.newer, r.rewound, r.after
+	was := *r
 	r.Begin(from, true)
-	r.newer, r.rewound, r.after = newer, rewound, after
+	switch {
+	case !was.rewound:
+		r.newer = was.newer
+	case was.from.Lineage == from.Lineage:
+		r.newer, r.rewound, r.after = was.newer, true, was.after
+	default: // it goes on in the other history, in which newer says nothing
+	}
 }
 
 // BeginUnwritten says that the handler receives what the log has after the place of

@@ -109,7 +109,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("an alert is by %s, and the metrics have %q", m[1], labels)
 		}
 	}
-	if n < 4 || len(by) != n {
-		t.Errorf("%d of %d alerts are by what their metrics have", len(by), n)
+	if n < 4 || len(by) != len(names) {
+		t.Errorf("of %d alerts, %d of %d metrics are by what they have", n, len(by), len(names))
 	}
 }

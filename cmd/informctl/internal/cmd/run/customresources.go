@@ -116,6 +116,7 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 	again := time.NewTicker(RediscoverEvery)
 	defer again.Stop()
 	for ask := len(fs.cluster.everything.Unknown) > 0; ; {
+		var soon <-chan time.Time
 		err := fs.isHome(ctx)
 		away := err != nil
 		if ask && !away {
@@ -125,7 +126,10 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 		case away: // what that server has says nothing of what is kept
 		case c == nil || fs.definitions().isDenied():
 			err = errors.Join(err, fs.dropGone(ctx, nil, nil))
-		case cache.IsDone(c.told): // else what is known of them may be old
+		case !cache.IsDone(c.told): // what is known of them may be old
+		case !fs.definitions().isListed():
+			soon = time.After(time.Second)
+		default:
 			err = errors.Join(err, fs.adjust(ctx, c))
 		}
 		if err != nil && ctx.Err() == nil && !cluster.Unreachable(err) {
@@ -135,6 +139,8 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 		case <-told:
 			told, ask = nil, len(fs.cluster.everything.Unknown) > 0
 		case <-changed:
+			ask = false
+		case <-soon:
 			ask = false
 		case <-again.C:
 			ask = true
@@ -363,6 +369,14 @@ func (fs *followers) definitions() *follower {
 		return all[i]
 	}
 	return nil
+}
+
+// isListed reports whether what was told of the definitions is what the cluster has: they
+// have no resource version while they are listed, and when another cluster has answered
+// since. With one that cannot be stored they have none either.
+func (f *follower) isListed() bool {
+	s := f.informer.Status()
+	return s.Checkpoint.RV != "" || s.RejectedFirst != ""
 }
 
 // deleteAll applies a list without objects to a scope, at the resource version of the
