@@ -80,7 +80,8 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 			}
 		}
 		err := p.store.Apply(batch)
-		if len(objectErrors(err)) > 0 && !batch.Loaded { // an index that was added since refuses them
+		// An index that was added since refuses them.
+		if len(objectErrors(err)) > 0 && !batch.Loaded {
 			maps.Copy(rejected, p.prepare(&batch, changes, held))
 			p.forgetOtherLast(changes, held, rejected)
 			note()

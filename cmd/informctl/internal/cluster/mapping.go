@@ -48,7 +48,7 @@ func unsaid(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, name
 	if failed := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(err, &failed) {
 		full, short := schema.ParseResourceArg(name)
 		for gv, cause := range failed.Groups {
-			if gv.Group == short.Group || full != nil && gv.Group == full.Group {
+			if gv.Group == short.Group || full != nil && gv == full.GroupVersion() {
 				return gv, cause
 			}
 		}

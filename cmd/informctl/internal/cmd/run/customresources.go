@@ -371,7 +371,7 @@ func (fs *followers) definitions() *follower {
 	return nil
 }
 
-// isListed reports whether what was told of the definitions is what the cluster has: they
+// isListed reports whether the definitions that are known are those of the cluster: they
 // have no resource version while they are listed, and when another cluster has answered
 // since. With one that cannot be stored they have none either.
 func (f *follower) isListed() bool {
