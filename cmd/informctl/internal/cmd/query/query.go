@@ -179,8 +179,5 @@ func completeGroups(f *printer.Flags, cmd *cobra.Command, s *selection.Summary) 
 	if f.Format != "" && f.Format != "table" && f.Format != "json" {
 		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
 	}
-	if f.Count {
-		return cmdutil.Usagef(cmd, "%s and --count do not go together", s.Flag())
-	}
 	return nil
 }
