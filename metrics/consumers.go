@@ -23,7 +23,7 @@ var (
 	consumerActive = describe("consumer_active", "1 when the consumer works, 0 when it waits for its election or was deposed.", ofConsumer)
 	consumerKeys   = describe("consumer_keys", "Keys that are left to do, by state; failed ones are counted where they are, too.", ofConsumerKeys)
 	consumerBehind = describe("consumer_behind_commits", "Commits in the log that are after the consumer's place.", ofConsumerScope)
-	consumerLacks  = describe("consumer_missing_handlers", "Handlers that were there before; the place does not move without them while the log reaches back to it.", ofConsumerScope)
+	consumerLacks  = describe("consumer_missing_handlers", "Handlers that were there before; the place does not move without them.", ofConsumerScope)
 	consumerShared = describe("consumer_shared_error", "1 when what the consumer shares with a successor could not be read or written last, 0 when it could; missing if it shares nothing.", ofConsumer)
 	consumerAll    = describe("consumer_everything", "1 when handlers have received every object since the start, 0 when they went on.", ofConsumerScope)
 )
