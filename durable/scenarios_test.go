@@ -531,6 +531,26 @@ func TestMissingOfRemoved(t *testing.T) {
 	})
 }
 
+// restored has a process write changes that its handler has not returned from when the
+// process ends, and restores the server to a resource version before them.
+func (w *world) restored(past string, change func()) {
+	w.Helper()
+	block := make(chan struct{})
+	l := w.open()
+	l.addHandler(slowly{enqueue{l}, func() { <-block }})
+	l.run()
+	w.pass(5 * time.Second)
+	change()
+	w.pass(5 * time.Second) // it is in the file, and not behind the place
+	next := l.image()
+	close(block)
+	l.end()
+	w.path = next
+	if err := w.server.Rewind(past); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // TestRewound checks a server that was restored from a backup while no process ran: the
 // handler receives the older state after the newer one that the log has.
 func TestRewound(t *testing.T) {
@@ -540,20 +560,7 @@ func TestRewound(t *testing.T) {
 		l := w.start(1).begin()
 		l.want("at first", "owner-x")
 		l.end()
-		block := make(chan struct{})
-		l = w.open()
-		l.addHandler(slowly{enqueue{l}, func() { <-block }})
-		l.run()
-		w.pass(5 * time.Second)
-		w.put("a", "owner-y")
-		w.pass(5 * time.Second) // it is in the file, and not behind the place
-		next := l.image()
-		close(block)
-		l.end()
-		w.path = next
-		if err := w.server.Rewind(past); err != nil {
-			t.Fatal(err)
-		}
+		w.restored(past, func() { w.put("a", "owner-y") })
 		w.server.Hold() // the list that finds it comes after the log
 		l = w.open()
 		l.addHandler(enqueue{l})
@@ -578,23 +585,9 @@ func TestRewoundWhileLogIsReceived(t *testing.T) {
 		l := w.start(1).begin()
 		l.want("at first", "owner-x", "owner-z")
 		l.end()
+		w.restored(past, func() { w.put("a", "owner-y"); w.drop("b") })
+		l = w.open()
 		block := make(chan struct{})
-		l = w.open()
-		l.addHandler(slowly{enqueue{l}, func() { <-block }})
-		l.run()
-		w.pass(5 * time.Second)
-		w.put("a", "owner-y")
-		w.drop("b")
-		w.pass(5 * time.Second) // it is in the file, and not behind the place
-		next := l.image()
-		close(block)
-		l.end()
-		w.path = next
-		if err := w.server.Rewind(past); err != nil {
-			t.Fatal(err)
-		}
-		l = w.open()
-		block = make(chan struct{})
 		l.addHandler(slowly{enqueue{l}, func() { <-block }})
 		l.run()
 		l.begin()

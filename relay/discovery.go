@@ -115,11 +115,19 @@ func (s *Server) isDefined(gr schema.GroupResource, version string) bool {
 	if crd == nil {
 		return false
 	}
+	return definedVersion(crd, version)["served"] == true
+}
+
+// definedVersion returns what a definition says of a version, nil if it has none of that
+// name.
+func definedVersion(crd *unstructured.Unstructured, version string) map[string]any {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	return slices.ContainsFunc(versions, func(v any) bool {
-		of, _ := v.(map[string]any)
-		return of["name"] == version && of["served"] == true
-	})
+	for _, v := range versions {
+		if v, _ := v.(map[string]any); v["name"] == version {
+			return v
+		}
+	}
+	return nil
 }
 
 // discovery returns the resources that the server had. Those that are held can be read,

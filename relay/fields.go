@@ -189,20 +189,13 @@ func (s *served) fieldLabels() *fieldLabels {
 
 func selectableFields(crd *unstructured.Unstructured, version string) *fieldLabels {
 	paths := map[string]*jsonpath.JSONPath{}
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	for _, v := range versions {
-		v, _ := v.(map[string]any)
-		if v["name"] != version {
-			continue
-		}
-		selectable, _, _ := unstructured.NestedSlice(v, "selectableFields")
-		for _, f := range selectable {
-			f, _ := f.(map[string]any)
-			path, _ := f["jsonPath"].(string)
-			parsed := jsonpath.New(path).AllowMissingKeys(true)
-			if len(path) > 1 && parsed.Parse("{"+path+"}") == nil {
-				paths[path[1:]] = parsed
-			}
+	selectable, _, _ := unstructured.NestedSlice(definedVersion(crd, version), "selectableFields")
+	for _, f := range selectable {
+		f, _ := f.(map[string]any)
+		path, _ := f["jsonPath"].(string)
+		parsed := jsonpath.New(path).AllowMissingKeys(true)
+		if len(path) > 1 && parsed.Parse("{"+path+"}") == nil {
+			paths[path[1:]] = parsed
 		}
 	}
 	return &fieldLabels{

@@ -318,11 +318,10 @@ func (s *Server) holder(gr schema.GroupResource, info *request.RequestInfo) (*se
 	switch {
 	case !known && s.Documents.isEmpty() && len(all) == 0:
 		return nil, unavailable(errors.New("nothing was listed yet"))
-	case !known && s.Documents.isEmpty(): // nobody knows what the server has
-		return nil, apierrors.NewForbidden(gr, info.Name, errors.New("informctl does not hold it"))
 	case !known && s.Documents.isStale(gr.Group, info.APIVersion):
 		return nil, unavailable(errors.New("the server did not say what is there"))
-	case !known && s.isDefined(gr, info.APIVersion): // since the documents were read
+	// Nobody knows what the server has, or it was defined since the documents were read.
+	case !known && (s.Documents.isEmpty() || s.isDefined(gr, info.APIVersion)):
 		return nil, apierrors.NewForbidden(gr, info.Name, errors.New("informctl does not hold it"))
 	case !known:
 		return nil, notThere()

@@ -343,14 +343,32 @@ func TestBookmarkOfWhatIsLost(t *testing.T) {
 	must(t, db.Close())
 }
 
+// openBeforeRemap opens a file that bbolt has to map anew after a few megabytes more.
+func openBeforeRemap(t *testing.T) (*bolt.DB, store.Store) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 1)
+	raiseHighWater(t, path, 1<<30-1<<20) // bbolt's first mapping is 1 GiB
+	return mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour, CommitBytes: 1 << 30, Compression: bolt.Uncompressed})
+}
+
+// remap applies these megabytes, and returns when the committer waits to map the file.
+func remap(t *testing.T, db *bolt.DB, s store.Store) {
+	t.Helper()
+	var big []*corev1.ConfigMap
+	for i := range 40 {
+		big = append(big, labelled(fmt.Sprint("big", i), "web", 100_000))
+	}
+	apply(t, s, "2", big...)
+	bolt.Wake(db)
+	bolt.AwaitRemap(db)
+}
+
 // TestRemapBesideReaders checks that readers do not deadlock while bbolt's writer waits
 // for them to map a longer file: a running reader must not wait for one that waits for
 // the writer.
 func TestRemapBesideReaders(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "informers.db")
-	scriptFile(t, path, small, 1)
-	raiseHighWater(t, path, 1<<30-1<<20) // bbolt's first mapping is 1 GiB
-	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour, CommitBytes: 1 << 30, Compression: bolt.Uncompressed})
+	db, s := openBeforeRemap(t)
 	inView, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	go func() {
 		bolt.ViewBucket(db, s, func() {
@@ -360,13 +378,7 @@ func TestRemapBesideReaders(t *testing.T) {
 		ended <- struct{}{}
 	}()
 	<-inView
-	var big []*corev1.ConfigMap
-	for i := range 40 {
-		big = append(big, labelled(fmt.Sprint("big", i), "web", 100_000))
-	}
-	apply(t, s, "2", big...)
-	bolt.Wake(db)
-	bolt.AwaitRemap(db) // the committer waits for the reader
+	remap(t, db, s) // the committer waits for the reader
 	go func() {
 		_, _, _ = s.Object(small.key(0)) // its transaction waits for the committer
 		ended <- struct{}{}
@@ -399,10 +411,7 @@ func (s *stalled) Write(b []byte) (int, error) {
 // TestCloseBesideStalledCopy checks that Close does not wait for a copy whose reader has
 // stalled, while a commit waits for it to map a longer file, and a read for the commit.
 func TestCloseBesideStalledCopy(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "informers.db")
-	scriptFile(t, path, small, 1)
-	raiseHighWater(t, path, 1<<30-1<<20) // bbolt's first mapping is 1 GiB
-	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour, CommitBytes: 1 << 30, Compression: bolt.Uncompressed})
+	db, s := openBeforeRemap(t)
 	w := &stalled{make(chan struct{}), make(chan struct{})}
 	copied := make(chan error, 1)
 	go func() {
@@ -410,13 +419,7 @@ func TestCloseBesideStalledCopy(t *testing.T) {
 		copied <- err
 	}()
 	<-w.begun
-	var big []*corev1.ConfigMap
-	for i := range 40 {
-		big = append(big, labelled(fmt.Sprint("big", i), "web", 100_000))
-	}
-	apply(t, s, "2", big...)
-	bolt.Wake(db)
-	bolt.AwaitRemap(db) // the committer waits for the copy
+	remap(t, db, s) // the committer waits for the copy
 	go func() { _, _, _ = s.Object(small.key(0)) }()
 	bolt.AwaitReader(s)
 	closed := make(chan error, 1)

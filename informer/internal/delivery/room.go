@@ -33,7 +33,7 @@ func (m *room) Room(ctx context.Context) {
 	if !m.isFullLocked(ctx) {
 		return
 	}
-	klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", m.files.Bytes+m.files.Kept)
+	klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", m.files.Waiting())
 	m.blockedSince = time.Now()
 	stop := context.AfterFunc(ctx, func() {
 		m.mu.Lock()
@@ -48,7 +48,7 @@ func (m *room) Room(ctx context.Context) {
 }
 
 func (m *room) isFullLocked(ctx context.Context) bool {
-	return m.files.Bytes+m.files.Kept >= m.limits.Files && m.mayWait() && m.urgent == 0 && ctx.Err() == nil
+	return m.files.Waiting() >= m.limits.Files && m.mayWait() && m.urgent == 0 && ctx.Err() == nil
 }
 
 // Urge keeps Room from blocking until the returned function is called: somebody waits for

@@ -27,6 +27,9 @@ type Files struct {
 	Freed func() // called when there are fewer
 }
 
+// Waiting returns the bytes that count against Limits.Files.
+func (f *Files) Waiting() int64 { return f.Bytes + f.Kept }
+
 // Queue is the queue of one handler, oldest notifications first: first in memory, then
 // chunks, then last in memory.
 type Queue struct {
