@@ -111,8 +111,13 @@ type Codec interface {
 // must not be changed afterwards. With owned, which is for data that nobody else reads, a
 // []byte of the object may do so, too.
 func DecodeAliased(c Codec, data []byte, owned bool) (runtime.Object, error) {
-	if c, ok := c.(protobufCodec); ok {
+	switch c := c.(type) {
+	case protobufCodec:
 		return c.decodeAliased(data, owned)
+	case encodedCodec:
+		if owned {
+			return &runtime.Unknown{Raw: data}, nil
+		}
 	}
 	return c.Decode(data)
 }

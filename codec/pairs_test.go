@@ -33,6 +33,16 @@ func TestPairs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for _, owned := range []bool{false, true} {
+			alias, err := codec.DecodeAliased(pairs.Codec(), data, owned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw := alias.(*runtime.Unknown).Raw
+			if !cmp.Equal(alias, obj) || (&raw[0] == &data[0]) != owned {
+				t.Errorf("owned %t: the encoded object is another, or in other memory", owned)
+			}
+		}
 		return obj
 	}
 	same := encoded(func(*corev1.Pod) {})

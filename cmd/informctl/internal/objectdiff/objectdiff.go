@@ -129,14 +129,17 @@ func dropEqual(a, b runtime.Object) (differ []part) {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	for i := range x.NumField() {
 		v, w := x.Field(i), y.Field(i)
+		if v.IsZero() && w.IsZero() {
+			continue
+		}
+		p := part{a: v.Addr().Interface(), b: w.Addr().Interface()}
 		// The first comparison takes a fraction of the time of the second, which knows
 		// that quantities and times of several forms are equal.
-		if p, q := v.Interface(), w.Interface(); reflect.DeepEqual(p, q) || equality.Semantic.DeepEqual(p, q) {
+		if reflect.DeepEqual(p.a, p.b) || equality.Semantic.DeepEqual(p.a, p.b) {
 			v.SetZero()
 			w.SetZero()
 			continue
 		}
-		p := part{a: v.Addr().Interface(), b: w.Addr().Interface()}
 		// An empty one may not be there in JSON.
 		if _, marshals := p.a.(json.Marshaler); v.Kind() == reflect.Struct && !marshals && !v.IsZero() && !w.IsZero() {
 			p.name, _, _ = strings.Cut(x.Type().Field(i).Tag.Get("json"), ",")

@@ -11,7 +11,7 @@ import (
 
 // find returns what was changed as it is printed, the newest last. It adds the errors of
 // what cannot be read.
-func (o *options) find(ctx context.Context, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
+func (o *options) find(ctx context.Context, historians []*historian, unread *source.Unread) (found []*loggedChange, err error) {
 	for _, from := range o.attempts(historians) {
 		o.selection.Sieve.Restart()
 		if found, err = o.findSince(ctx, from, historians, unread); err != nil {
@@ -60,10 +60,10 @@ func (o *options) attempts(historians []*historian) (from []time.Time) {
 
 // findSince returns what was changed since a time. The order of a log counts, and not its
 // times: a clock may have been set back. Between logs the times count.
-func (o *options) findSince(ctx context.Context, from time.Time, historians []*historian, unread *source.Unread) (found []loggedChange, err error) {
+func (o *options) findSince(ctx context.Context, from time.Time, historians []*historian, unread *source.Unread) (found []*loggedChange, err error) {
 	for _, h := range historians {
 		var latest time.Time
-		err := h.read(ctx, from, false, func(some []loggedChange) error {
+		err := h.read(ctx, from, false, func(some []*loggedChange) error {
 			for _, c := range some {
 				if c.Time.After(latest) {
 					latest = c.Time
@@ -80,6 +80,6 @@ func (o *options) findSince(ctx context.Context, from time.Time, historians []*h
 		}
 	}
 	found = withoutRepeated(found)
-	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.latest.Compare(b.latest) })
+	slices.SortStableFunc(found, func(a, b *loggedChange) int { return a.latest.Compare(b.latest) })
 	return found, nil
 }

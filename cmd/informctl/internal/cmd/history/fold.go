@@ -17,18 +17,18 @@ func (o *options) folds() bool {
 }
 
 // withoutNoise removes the updates that are no changes, and counts them.
-func (o *options) withoutNoise(found []loggedChange) []loggedChange {
+func (o *options) withoutNoise(found []*loggedChange) []*loggedChange {
 	if !o.isBrief() {
 		return found
 	}
-	left := slices.DeleteFunc(slices.Clone(found), func(c loggedChange) bool { return c.isNoise })
+	left := slices.DeleteFunc(slices.Clone(found), func(c *loggedChange) bool { return c.isNoise })
 	o.noise += len(found) - len(left)
 	return left
 }
 
 // tailOf returns the index of the change with which as many lines begin as --tail says; 0
 // if there are not more, or no bound.
-func (o *options) tailOf(found []loggedChange) int {
+func (o *options) tailOf(found []*loggedChange) int {
 	if o.tail == 0 {
 		return 0
 	}
@@ -41,7 +41,7 @@ func (o *options) tailOf(found []loggedChange) int {
 		of := found[i].object()
 		after, isKnown := next[of]
 		next[of] = i
-		if goesOn := isKnown && o.folds() && found[i].goesOnAs(&found[after]); !goesOn {
+		if goesOn := isKnown && o.folds() && found[i].goesOnAs(found[after]); !goesOn {
 			lines++
 		}
 		if lines > o.tail {
@@ -61,18 +61,18 @@ func (c *loggedChange) goesOnAs(next *loggedChange) bool {
 // folded returns the changes with one for the updates of an object's status, or of an
 // Event's count, between which the object was not changed otherwise. It is where the last
 // of them was.
-func folded(found []loggedChange) []loggedChange {
+func folded(found []*loggedChange) []*loggedChange {
 	out := slices.Clone(found)
 	last := map[object]int{} // the index of the last change of each object
 	for i := range out {
 		of := out[i].object()
 		before, isKnown := last[of]
-		if last[of] = i; isKnown && out[before].goesOnAs(&out[i]) {
-			out[i].follows(&out[before])
+		if last[of] = i; isKnown && out[before].goesOnAs(out[i]) {
+			out[i].follows(out[before])
 			out[before].count = 0
 		}
 	}
-	return slices.DeleteFunc(out, func(c loggedChange) bool { return c.count == 0 })
+	return slices.DeleteFunc(out, func(c *loggedChange) bool { return c.count == 0 })
 }
 
 // follows adds the updates before to those of c.

@@ -19,9 +19,9 @@ func TestFolded(t *testing.T) {
 	begin := time.Date(2026, 1, 11, 10, 0, 0, 0, time.Local)
 	at := func(second int) time.Time { return begin.Add(time.Duration(second) * time.Second) }
 	scope := &source.View{}
-	update := func(second int, name, uid, part, from, to string, managers ...string) loggedChange {
+	update := func(second int, name, uid, part, from, to string, managers ...string) *loggedChange {
 		fields := []objectdiff.ChangedField{{Path: part + ".n", Old: json.RawMessage(from), New: json.RawMessage(to)}}
-		return loggedChange{
+		return &loggedChange{
 			Line: objectdiff.Line{
 				Time: at(second), Change: "updated", Resource: "pods", Name: name, UID: uid, Managers: managers, Fields: fields,
 			},
@@ -32,7 +32,7 @@ func TestFolded(t *testing.T) {
 	caughtUp := update(1, "a", "1", "status", "1", "2", "kubelet")
 	caughtUp.Since = &since
 	var got []string
-	for _, c := range folded([]loggedChange{
+	for _, c := range folded([]*loggedChange{
 		caughtUp,
 		update(2, "b", "2", "status", "1", "2"),
 		update(3, "a", "1", "status", "2", "3", "kubectl"),
@@ -63,9 +63,9 @@ func TestTailOf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	scope := &source.View{}
 	for range 2000 {
-		var all []loggedChange
+		var all []*loggedChange
 		for range rng.IntN(30) {
-			c := loggedChange{Line: objectdiff.Line{Change: "updated", Name: fmt.Sprint(rng.IntN(3)), UID: fmt.Sprint(rng.IntN(2))}, scope: scope, count: 1}
+			c := &loggedChange{Line: objectdiff.Line{Change: "updated", Name: fmt.Sprint(rng.IntN(3)), UID: fmt.Sprint(rng.IntN(2))}, scope: scope, count: 1}
 			if rng.IntN(3) > 0 {
 				c.part = "status"
 			}

@@ -2,10 +2,12 @@ package history
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,7 +35,7 @@ type historian struct {
 
 // read reads what was changed from a moment on. If it follows, it goes on where it has
 // ended, or at the moment if there was no log.
-func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]loggedChange) error) error {
+func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]*loggedChange) error) error {
 	var after store.Place
 	if follow && h.log != nil {
 		after = h.log.Last
@@ -43,32 +45,39 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		return err
 	}
 	h.log = &state
+	// The changes of one part are compared while the next part is read.
 	var part []store.Event
-	flush := func() error {
-		rows := make([]*loggedChange, len(part))
-		err := parallel.Do(len(part), func(i int) (err error) {
-			rows[i], err = h.row(part[i])
-			return err
-		})
-		part = part[:0]
-		if err != nil {
-			return err
-		}
-		var some []loggedChange
-		for _, r := range rows {
-			if r != nil {
-				some = append(some, *r)
-			}
-		}
-		if len(some) == 0 {
-			return nil
+	var rows []*loggedChange
+	var failed error
+	var comparing sync.WaitGroup
+	defer comparing.Wait()
+	finish := func() error {
+		comparing.Wait()
+		some := slices.DeleteFunc(rows, func(r *loggedChange) bool { return r == nil })
+		if rows = nil; failed != nil || len(some) == 0 {
+			return failed
 		}
 		return take(some)
 	}
+	begin := func() error {
+		if err := finish(); err != nil {
+			return err
+		}
+		of, into := part, make([]*loggedChange, len(part))
+		part, rows = make([]store.Event, 0, source.ChunkSize), into
+		comparing.Go(func() {
+			failed = parallel.Do(len(of), func(i int) (err error) {
+				into[i], err = h.row(of[i])
+				return err
+			})
+		})
+		return nil
+	}
+	flush := func() error { return cmp.Or(begin(), finish()) }
 	some := store.LogFilter{Namespace: h.o.selection.Filter.Namespace, Names: h.names}
 	for e, err := range h.view.Changes(ctx, state, after, from, some, follow) {
 		if err != nil {
-			return err
+			return cmp.Or(flush(), err)
 		}
 		if !h.o.to.IsZero() && e.Time.After(h.o.to) {
 			continue // a clock may have been set back
@@ -81,10 +90,15 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 				part = append(part, c)
 			}
 		}
-		if len(part) >= source.ChunkSize || follow {
-			if err := flush(); err != nil {
-				return err
-			}
+		var err error
+		switch {
+		case follow:
+			err = flush()
+		case len(part) >= source.ChunkSize:
+			err = begin()
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return flush()

@@ -312,11 +312,11 @@ func (o *options) historians(db *source.Database, unread *source.Unread) (all []
 
 // goOn prints what was found, and then what is changed, as it comes, until one of the
 // scopes ends. With none it prints what was found. cancel ends the requests of all.
-func (o *options) goOn(ctx context.Context, cancel func(), historians []*historian, found []loggedChange, begun time.Time) error {
+func (o *options) goOn(ctx context.Context, cancel func(), historians []*historian, found []*loggedChange, begun time.Time) error {
 	o.noteSummary(historians)
 	var mu sync.Mutex // held while something is printed; protects told and o.noise
 	var told toldChanges
-	take := func(some []loggedChange) error {
+	take := func(some []*loggedChange) error {
 		mu.Lock()
 		defer mu.Unlock()
 		some = o.withoutNoise(slices.DeleteFunc(some, told.again))

@@ -54,7 +54,7 @@ func (o *options) wholeObjects() bool {
 	return slices.Contains([]string{"json", "yaml", "kyaml"}, o.output)
 }
 
-func (o *options) document(c loggedChange) (document, error) {
+func (o *options) document(c *loggedChange) (document, error) {
 	before, err := o.content(c, c.before)
 	if err != nil {
 		return document{}, err
@@ -65,7 +65,7 @@ func (o *options) document(c loggedChange) (document, error) {
 
 // content returns a state as it may be shown, without managedFields; nil if there is none
 // or it is not known.
-func (o *options) content(c loggedChange, of *store.Version) (map[string]any, error) {
+func (o *options) content(c *loggedChange, of *store.Version) (map[string]any, error) {
 	if of == nil || !of.IsKnown() {
 		return nil, nil
 	}
@@ -127,7 +127,7 @@ func rank(f objectdiff.ChangedField) int {
 	return 1
 }
 
-func (c loggedChange) cells(all bool, now time.Time) []any {
+func (c *loggedChange) cells(all bool, now time.Time) []any {
 	shown := slices.SortedStableFunc(slices.Values(c.Fields), func(a, b objectdiff.ChangedField) int { return cmp.Compare(rank(a), rank(b)) })
 	var left []objectdiff.ChangedField
 	if !all && len(shown) > shownFields {
@@ -183,7 +183,7 @@ var elements = regexp.MustCompile(`\[.*`)
 // when returns the time of a change, or of the first and the last of several, in the zone
 // of the reader, with the day if it is not today, and with the zone where a clock shows
 // it twice.
-func (c loggedChange) when(now time.Time) string {
+func (c *loggedChange) when(now time.Time) string {
 	text := func(t time.Time) string {
 		t = t.Local()
 		if cmdutil.IsShownTwice(t) {
@@ -205,7 +205,7 @@ func (c loggedChange) when(now time.Time) string {
 
 var historyColumns = []string{"Time", "What", "Object", "Who", "Changes"}
 
-func (o *options) print(w io.Writer, found []loggedChange) error {
+func (o *options) print(w io.Writer, found []*loggedChange) error {
 	if o.output != "table" && o.output != "wide" {
 		return o.lines(w, found)
 	}
@@ -220,7 +220,7 @@ func (o *options) print(w io.Writer, found []loggedChange) error {
 }
 
 // lines prints changes one by one: JSON and YAML are a document for each.
-func (o *options) lines(w io.Writer, found []loggedChange) error {
+func (o *options) lines(w io.Writer, found []*loggedChange) error {
 	for _, c := range found {
 		var err error
 		switch o.output {
@@ -239,7 +239,7 @@ func (o *options) lines(w io.Writer, found []loggedChange) error {
 	return nil
 }
 
-func (o *options) printDocument(w io.Writer, c loggedChange) error {
+func (o *options) printDocument(w io.Writer, c *loggedChange) error {
 	d, err := o.document(c)
 	if err != nil {
 		return source.Item{View: c.scope, Namespace: c.Namespace, Name: c.Name}.Wrap(err)

@@ -57,7 +57,7 @@ func TestWhenTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, now := range []time.Time{at.Add(2 * time.Hour), at.AddDate(0, 1, 0)} {
-				printed := loggedChange{Line: objectdiff.Line{Time: at}}.when(now)
+				printed := (&loggedChange{Line: objectdiff.Line{Time: at}}).when(now)
 				if got, err := cmdutil.ParseMoment(printed, now.Local()); err != nil || !got.Equal(at) {
 					t.Errorf("%s in %s is printed as %s, which means %s, %v", text, test.zone, printed, got.UTC(), err)
 				}

@@ -23,8 +23,8 @@ func (c *loggedChange) object() object {
 
 // withoutRepeated removes what another scope has told of a change, too. What tells of an
 // update has its resource version: there may be thousands of one object, as of a Lease.
-func withoutRepeated(found []loggedChange) []loggedChange {
-	if !slices.ContainsFunc(found, func(c loggedChange) bool { return c.scope != found[0].scope }) {
+func withoutRepeated(found []*loggedChange) []*loggedChange {
+	if !slices.ContainsFunc(found, func(c *loggedChange) bool { return c.scope != found[0].scope }) {
 		return found
 	}
 	type update struct {
@@ -32,21 +32,20 @@ func withoutRepeated(found []loggedChange) []loggedChange {
 		rv string
 	}
 	byObject, updates := map[object][]*loggedChange{}, map[update][]*loggedChange{}
-	for i := range found {
-		c := &found[i]
+	for _, c := range found {
 		of := c.object()
 		byObject[of] = append(byObject[of], c)
 		if c.Change == "updated" {
 			updates[update{of, c.ResourceVersion}] = append(updates[update{of, c.ResourceVersion}], c)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(found), func(c loggedChange) bool {
+	return slices.DeleteFunc(slices.Clone(found), func(c *loggedChange) bool {
 		others := byObject[c.object()]
 		if c.Change == "updated" {
 			others = updates[update{c.object(), c.ResourceVersion}]
 		}
 		return slices.ContainsFunc(others, func(other *loggedChange) bool {
-			return other.scope != c.scope && (other.UID == c.UID || other.UID == "" || c.UID == "") && other.tells(&c)
+			return other.scope != c.scope && (other.UID == c.UID || other.UID == "" || c.UID == "") && other.tells(c)
 		})
 	})
 }
@@ -104,7 +103,7 @@ const maxTold = 1 << 14
 
 // again reports whether another scope has told a change before, and remembers it. What
 // one of metadata has told is told again of whole objects.
-func (t *toldChanges) again(c loggedChange) bool {
+func (t *toldChanges) again(c *loggedChange) bool {
 	key := toldChange{c.scope.Info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name, c.UID, c.ResourceVersion}
 	by, known := t.now[key]
 	if !known {

@@ -14,11 +14,11 @@ import (
 // not compared each with each other one, whether they are of one scope or of two.
 func TestRepeatedOfMany(t *testing.T) {
 	const n = 100_000
-	var found []loggedChange
+	var found []*loggedChange
 	for id := range 2 {
 		scope := &source.View{Info: store.Info{ID: strconv.Itoa(id)}}
 		for rv := range n {
-			found = append(found, loggedChange{
+			found = append(found, &loggedChange{
 				Line:  objectdiff.Line{Change: "updated", Resource: "leases", Name: "a", UID: "1", ResourceVersion: strconv.Itoa(rv + 1)},
 				scope: scope, from: strconv.Itoa(rv),
 			})
