@@ -157,10 +157,9 @@ func mayLookUp(v *source.View, i store.IndexInfo) bool {
 
 // named returns those of the named keys that exist.
 func (f Filter) named(v *source.View) (keys []string, err error) {
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.names))) {
-		keys = append(keys, name, f.Namespace+"/"+name)
+	if keys, err = v.KeysOf(f.Namespace, f.names); err != nil {
+		return nil, err
 	}
-	slices.Sort(keys)
 	return v.Among(keys, labels.Everything())
 }
 

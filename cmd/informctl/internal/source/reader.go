@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +39,30 @@ func (v *View) Among(keys []string, selector labels.Selector) ([]string, error) 
 		return store.Among(v.Reader, keys, selector)
 	}
 	return v.Keys(store.Query{Keys: keys, Selector: selector})
+}
+
+// KeysOf returns the keys that objects with the given names may have, sorted. The keys of a
+// resource have all a namespace or none, as the first of them shows: to ask for a key that
+// cannot be there makes a reader check all objects of a file.
+func (v *View) KeysOf(namespace string, names []string) ([]string, error) {
+	first, err := v.Reader.Keys(store.Query{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	isThere := func(isNamespaced bool) bool {
+		return len(first) == 0 || strings.Contains(first[0], "/") == isNamespaced
+	}
+	var keys []string
+	for _, name := range names {
+		if isThere(false) {
+			keys = append(keys, name)
+		}
+		if isThere(true) {
+			keys = append(keys, namespace+"/"+name)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), nil
 }
 
 // errLost indicates damage, because no process changes a file that is open for reading.
