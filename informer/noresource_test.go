@@ -144,6 +144,39 @@ func TestNoResource(t *testing.T) {
 	}
 }
 
+// TestNoResourceAndBack checks that what there is of a resource that was gone is listed by
+// the next process, whether it comes back before that begins or soon after.
+func TestNoResourceAndBack(t *testing.T) {
+	for name, away := range map[string]time.Duration{"before the start": 0, "soon after": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				f := w.refusal()
+				w.put("a", "1")
+				r := w.run(informer.Options{}).sync()
+				f.with(func() error { return notFound("404 page not found") })
+				waitFor(10 * time.Minute)
+				if keys := r.inf.GetStore().ListKeys(); len(keys) > 0 {
+					t.Errorf("%q is held of a resource that is gone", keys)
+				}
+				r.end()
+				w.put("b", "1")
+				l := &log{}
+				if away == 0 {
+					f.with(func() error { return nil })
+				}
+				r = w.run(informer.Options{}, handle(w, l))
+				waitFor(away)
+				f.with(func() error { return nil })
+				r.sync()
+				w.wantUnordered("after the resource came back", l, []string{"initial a@2=1", "initial b@3=1"})
+				w.sameAsServer(r.inf.GetStore().List())
+				r.end()
+				w.wantStored("in the end", "3", "a@2=1", "b@3=1")
+			})
+		})
+	}
+}
+
 // TestNoResourceOfBuiltInGroup checks that the objects of an API of Kubernetes itself are
 // not told as deleted when the server does not serve it any more: it may be switched on
 // again, and they may be served in another group. A custom resource is deleted with its

@@ -15,6 +15,9 @@ import (
 // that the server does not serve any more.
 const NoResource = "the server does not serve the resource"
 
+// wasNoResource is the reason of the list after that one, which brings what there is.
+const wasNoResource = "the server did not serve the resource"
+
 // missing counts answers in a row by which the server does not serve the resource, for
 // example because its CustomResourceDefinition was deleted.
 type missing struct {
@@ -54,7 +57,7 @@ func (r *Reflector) missed(ctx context.Context, err error) error {
 		return err
 	}
 	r.missing.told = true
-	r.next, r.relist = toList, "the server did not serve the resource"
+	r.next, r.relist = toList, wasNoResource
 	return nil
 }
 

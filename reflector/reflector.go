@@ -300,6 +300,8 @@ func (r *Reflector) begin(ctx context.Context) {
 	switch {
 	case cp.RV == "" && cp.Reason == "":
 		r.relist = "nothing stored yet"
+	case cp.RV == "" && cp.Reason == NoResource: // the process before has said so
+		r.relist = wasNoResource
 	case cp.RV == "":
 		r.relist = cp.Reason
 	case r.opts.NoProbe:

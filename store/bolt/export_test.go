@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"errors"
 	"reflect"
 	"runtime"
 	"slices"
@@ -76,6 +77,20 @@ func DataKeys(d *DB, scope store.Scope) (ids []uint64) {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// DropReached removes what a scope that is not in the file had reached.
+func DropReached(d *DB, scope store.Scope) {
+	err := d.update("test", func(tx *bbolt.Tx) error {
+		rv, err := layout.TakeReached(tx, scope.ID())
+		if err == nil && rv == "" {
+			err = errors.New("nothing is noted")
+		}
+		return err
+	})
+	if err != nil {
+		panic(err)
+	}
 }
 
 // Epoch returns the epoch of a file.

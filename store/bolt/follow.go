@@ -66,7 +66,7 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, f store.LogF
 			return err
 		}
 		part, err := s.readLog(from, lineage, all, &ahead)
-		if err != nil && s.isReplaced() {
+		if s.isReplaced() && (err != nil || part.Lineage == "") {
 			continue
 		}
 		if err != nil {
@@ -105,8 +105,12 @@ func (s *scopeStore) news() (<-chan struct{}, *scopeStore, error) {
 		return nil, nil, store.ErrClosed
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.attempt, s, nil
+	attempt, isReplaced := s.attempt, s.isReplaced()
+	s.mu.Unlock()
+	if isReplaced { // meanwhile: it is written no more
+		return s.news()
+	}
+	return attempt, s, nil
 }
 
 // wait waits for an attempt to write.

@@ -807,9 +807,10 @@ func TestLogAboveOutlivesLoss(t *testing.T) {
 }
 
 // TestLogAboveOfClosedOutlivesLoss checks the same for a scope that was closed before the
-// loss, which another scope has noticed: it is opened again by this process or the next.
+// loss, which another scope has noticed: it is opened again by this process, also if it
+// could not write that, or by the next.
 func TestLogAboveOfClosedOutlivesLoss(t *testing.T) {
-	for _, by := range []string{"this process", "the next"} {
+	for _, by := range []string{"this process", "this process without a note", "the next"} {
 		t.Run(by, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "informers.db")
 			db, s := mustOpenScript(t, path, bolt.Options{})
@@ -821,7 +822,10 @@ func TestLogAboveOfClosedOutlivesLoss(t *testing.T) {
 			if err := other.Flush(t.Context()); !errors.Is(err, store.ErrCorrupt) {
 				t.Fatalf("the file is gone: %v", err)
 			}
-			if by == "the next" {
+			switch by {
+			case "this process without a note":
+				bolt.DropReached(db, scriptScope())
+			case "the next":
 				must(t, db.Close())
 				db, err = bolt.Open(path, bolt.Options{})
 				must(t, err)

@@ -63,6 +63,9 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 		}
 		return err
 	})
+	if err != nil && !q.At.IsZero() && s.isReplaced() {
+		return s.Keys(q)
+	}
 	if err == nil && s.db.readOnly {
 		err = s.checkKeys(q, whole, len(keys))
 	}

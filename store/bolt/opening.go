@@ -49,6 +49,8 @@ func (s opening) load() error {
 	if why := s.useless(m); why != "" {
 		if s.old != nil {
 			s.old.locked((*state).outdated)
+			earlier := from(s.old, (*state).earlier)
+			s.locked(func(s *state) { s.follows(earlier) })
 		}
 		switch {
 		case m == nil:

@@ -77,6 +77,11 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 		tickets = sn.Tickets
 		return p.Select(&sn.Snapshot)
 	})
+	if err != nil && !q.At.IsZero() && s.isReplaced() {
+		if s, err = s.reader(); err == nil {
+			return s.pick(q, indexName, values, keep)
+		}
+	}
 	if err == nil && q.At.IsZero() && !q.Encoded {
 		s.objects.Lend(p.Entries, p.Hashes)
 	}

@@ -74,7 +74,7 @@ func TestLogGoesOn(t *testing.T) {
 	last, err := view.History()
 	w.must(err)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 3)
+	ended := make(chan error, 6)
 	check := func(look func() error) {
 		go func() { // ends with ctx
 			var err error
@@ -102,6 +102,29 @@ func TestLogGoesOn(t *testing.T) {
 		}
 		return nil
 	})
+	check(func() error {
+		for e, err := range view.Follow(ctx, store.Place{}) {
+			if ctx.Err() == nil && (err != nil || e.Mark == nil || e.Mark.RV != last.Last.RV) {
+				return fmt.Errorf("follow from the beginning yields %+v, %w", e, err)
+			}
+			break
+		}
+		return nil
+	})
+	check(func() error {
+		keys, err := view.Keys(store.Query{At: last.Last})
+		if len(keys) != 10 {
+			err = errors.Join(err, fmt.Errorf("there were %d keys", len(keys)))
+		}
+		return err
+	})
+	check(func() error {
+		entries, err := view.Select(store.Query{At: last.Last})
+		if len(entries) != 10 {
+			err = errors.Join(err, fmt.Errorf("there were %d objects", len(entries)))
+		}
+		return err
+	})
 	w.must(w.s.Close())
 	for range 300 {
 		s, err := w.db.Open(scope, opts)
@@ -109,7 +132,7 @@ func TestLogGoesOn(t *testing.T) {
 		w.must(s.Close())
 	}
 	cancel()
-	for range 3 {
+	for range 6 {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

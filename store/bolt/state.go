@@ -84,6 +84,10 @@ func (s *state) openedUseless(l record.LogState) { s.departed.Opened(l) }
 // earlier returns what the scope had reached before its file was lost, "" if it was not.
 func (s *state) earlier() string { return s.changelog.Earlier() }
 
+// follows takes over what a store that was opened before had reached before its file was
+// lost, "" if it was not: that may not be in the file.
+func (s *state) follows(earlier string) { s.changelog.Follows(earlier) }
+
 // openedNone notes that nothing that is stored can be read.
 func (s *state) openedNone() { s.packing.Lost(nil) }
 

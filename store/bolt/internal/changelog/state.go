@@ -172,6 +172,13 @@ func (s *State) Earlier() string {
 	return s.reached
 }
 
+// Follows takes over what Earlier returns of a store that was opened before.
+func (s *State) Follows(earlier string) {
+	if earlier != "" {
+		s.rewound, s.reached = true, earlier
+	}
+}
+
 // AppliedEntry gives an entry its place in the log, before it becomes pending.
 func (s *State) AppliedEntry(e *overlay.Entry, b store.Batch) {
 	s.order++
