@@ -492,6 +492,34 @@ func TestResyncOfBusyHandler(t *testing.T) {
 	})
 }
 
+// TestResyncOfSlowHandler checks that a resync which takes longer than its period is not
+// queued at once: the handler's queue is in memory.
+func TestResyncOfSlowHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stored = 4 * delivery.CursorChunk
+		w := newWorld(t, stored)
+		w.start(t.Context(), true)
+		w.hub.MarkSynced()
+		resynced, most := map[any]int{}, 0
+		var r *delivery.Registration
+		rest, end := context.WithTimeout(t.Context(), time.Hour)
+		defer end()
+		r = w.hub.Add(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, obj any) {
+			if rest.Err() == nil {
+				resynced[obj.(*object).Name]++
+				most = max(most, r.Waiting())
+				<-time.After(time.Second)
+			}
+		}}, delivery.Options{Resync: time.Minute})
+		<-rest.Done()
+		synctest.Wait()
+		if len(resynced) != stored || most > delivery.CursorChunk {
+			t.Errorf("%d of %d objects were resynced, and %d waited in memory, want %d at most", len(resynced), stored, most, delivery.CursorChunk)
+		}
+		w.end()
+	})
+}
+
 // TestNoGoroutineIsLeft checks that End and Wait end every handler, also those that wait
 // for a list, and those of a Hub that was never opened.
 func TestNoGoroutineIsLeft(t *testing.T) {

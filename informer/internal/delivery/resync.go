@@ -63,7 +63,11 @@ func (r *Registration) resyncLocked() {
 // is newer than the entries, because the lock is held since they were read. It returns
 // false if the store cannot be read now.
 func (r *Registration) loadResyncLocked() bool {
-	entries, err := r.hub.store.Select(store.Query{After: r.resync.after, Limit: CursorChunk, Encoded: r.waiting.IsLong()})
+	limit := CursorChunk
+	if r.resync.late {
+		limit = takeAtOnce // what waits does not grow by it
+	}
+	entries, err := r.hub.store.Select(store.Query{After: r.resync.after, Limit: limit, Encoded: r.waiting.IsLong()})
 	if err != nil {
 		r.hub.env.Failed(err)
 		r.resync.running, r.resync.late = false, false
@@ -73,7 +77,7 @@ func (r *Registration) loadResyncLocked() bool {
 		r.resync.after = e.Key
 		r.queueLocked(queue.Notification{Kind: queue.Resynced, Key: e.Key, New: e})
 	}
-	if len(entries) < CursorChunk {
+	if len(entries) < limit {
 		r.resync.running, r.resync.late = false, false
 	}
 	return true
