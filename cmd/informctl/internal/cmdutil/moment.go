@@ -61,6 +61,23 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
+// ParseEnd parses the end of a span that begins at from, as ParseMoment does. A time of day
+// is the first one that is not before from, and may be later today.
+func ParseEnd(text string, from, now time.Time) (time.Time, error) {
+	end, err := ParseMoment(text, now)
+	if err == nil && end.Before(from) && isClock(text) {
+		return ParseMoment(text, end.AddDate(0, 0, 1))
+	}
+	return end, err
+}
+
+// isClock reports whether a text is a time of day.
+func isClock(text string) bool {
+	_, err := time.Parse("15:04", text)
+	_, err2 := time.Parse(time.TimeOnly, text)
+	return err == nil || err2 == nil
+}
+
 // LastOf returns the end of the second of a moment that was written without fractions of
 // one, as times are printed: what happened in it is up to then.
 func LastOf(moment time.Time) time.Time {

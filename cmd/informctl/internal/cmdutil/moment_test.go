@@ -45,6 +45,30 @@ func TestParseMoment(t *testing.T) {
 	}
 }
 
+// TestParseEnd checks that a time of day ends the span that begins before it.
+func TestParseEnd(t *testing.T) {
+	now := time.Date(2026, 11, 25, 10, 30, 0, 0, time.UTC)
+	at := func(day, hour int) time.Time { return time.Date(2026, 11, day, hour, 0, 0, 0, time.UTC) }
+	for _, tt := range []struct {
+		from time.Time
+		text string
+		want time.Time
+	}{
+		{at(25, 9), "11:00", at(25, 11)},
+		{at(25, 9), "10:00:00", at(25, 10)},
+		{at(24, 22), "23:00", at(24, 23)},
+		{at(24, 23), "01:00", at(25, 1)},
+		{at(20, 0), "11:00", at(24, 11)},
+		{time.Time{}, "11:00", at(24, 11)},
+		{at(25, 9), "2026-11-24 11:00", at(24, 11)},
+		{at(25, 9), "", time.Time{}},
+	} {
+		if got, err := ParseEnd(tt.text, tt.from, now); err != nil || !got.Equal(tt.want) {
+			t.Errorf("%q after %v is %v, want %v: %v", tt.text, tt.from, got, tt.want, err)
+		}
+	}
+}
+
 // TestParseMomentTwice checks times of day of the hour that there is twice when summer
 // time ends: the last one is meant that is not after now. When it begins, yesterday has
 // the hour that today has not.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,9 @@ func patch(in any, parts []string, to any, is bool) (out any, ok bool) {
 		in[name], ok = patch(in[name], rest, to, is)
 		return in, ok
 	case []any:
+		if part == "[*]" {
+			return reordered(in, to)
+		}
 		i := slices.IndexFunc(in, func(element any) bool { return hasKey(element, part) })
 		switch {
 		case i < 0 && len(rest) == 0 && is:
@@ -94,6 +98,27 @@ func patch(in any, parts []string, to any, is bool) (out any, ok bool) {
 		return in, ok
 	}
 	return in, false
+}
+
+// reordered returns the elements of a list in the order of a difference of path[*], which
+// has their keys or, if they have none, themselves. It returns false if these are others.
+func reordered(in []any, order any) (out []any, ok bool) {
+	of, _ := order.([]any)
+	left := slices.Clone(in)
+	for _, key := range of {
+		text, isText := key.(string)
+		i := slices.IndexFunc(left, func(element any) bool {
+			return reflect.DeepEqual(element, key) || isText && hasKey(element, "["+text+"]")
+		})
+		if i < 0 {
+			return in, false
+		}
+		out, left = append(out, left[i]), slices.Delete(left, i, i+1)
+	}
+	if len(left) > 0 {
+		return in, false
+	}
+	return out, true
 }
 
 // hasKey reports whether an element of a list has the key in a path, as [type=Ready].

@@ -40,6 +40,22 @@ func TestCompose(t *testing.T) {
 			fields{field("a[type=x]", `{"type":"x"}`, ""), field("a[type=y]", "", `{"type":"y"}`)},
 			fields{field("a", "", `[{"type":"y"}]`)},
 		},
+		"in another order": {
+			fields{field("a", "", `[{"ip":"a"},{"ip":"b"}]`)}, fields{field("a[*]", `["ip=a","ip=b"]`, `["ip=b","ip=a"]`)},
+			fields{field("a", "", `[{"ip":"b"},{"ip":"a"}]`)},
+		},
+		"in another order, then removed": {
+			fields{field("a[*]", `["ip=a","ip=b"]`, `["ip=b","ip=a"]`)}, fields{field("a", `[{"ip":"b"},{"ip":"a"}]`, "")},
+			fields{field("a", `[{"ip":"a"},{"ip":"b"}]`, "")},
+		},
+		"in another order, without keys": {
+			fields{field("a", "", `["x","y"]`)}, fields{field("a[*]", `["x","y"]`, `["y","x"]`)}, fields{field("a", "", `["y","x"]`)},
+		},
+		"in another order, and one more": {
+			fields{field("a", "", `[{"ip":"a"},{"ip":"b"}]`)},
+			fields{field("a[ip=c]", "", `{"ip":"c"}`), field("a[*]", `["ip=a","ip=b"]`, `["ip=b","ip=a"]`)},
+			fields{field("a", "", `[{"ip":"a"},{"ip":"b"},{"ip":"c"}]`)},
+		},
 		"of a map":     {fields{field("a", "", `{"b.c":1}`)}, fields{field(`a["b.c"]`, "1", "2")}, fields{field("a", "", `{"b.c":2}`)}},
 		"without keys": {fields{field("a", "", `[{"b":1}]`)}, fields{field("a[0].b", "1", "2")}, fields{field("a", "", `[{"b":1}]`)}},
 	} {

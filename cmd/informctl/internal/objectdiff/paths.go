@@ -13,20 +13,26 @@ import (
 type Path []string
 
 const (
-	fieldName = `[^.,\[\]\\]+`
-	inBracket = `\[(?:"(?:[^"\\]|\\.)*"|[^"\]])+\]` // a key of a map or an element
+	fieldName = `[^.,\[\]\\{}$\s]+`
+	inBracket = `\[(?:"(?:[^"\\]|\\.)*"|[^"\]?])+\]` // a key of a map or an element
 	pathText  = `\.?` + fieldName + `(?:\.` + fieldName + `|` + inBracket + `)*`
 )
 
 var (
 	pathPart = regexp.MustCompile(fieldName + `|` + inBracket)
 	onePath  = regexp.MustCompile(pathText)
-	allPaths = regexp.MustCompile(`^` + pathText + `(?:,` + pathText + `)*$`)
+	allPaths = regexp.MustCompile(`^` + pathText + `(?:\s*,\s*` + pathText + `)*$`)
 )
 
-// ParsePaths parses lists of paths that commas separate.
+// ParsePaths parses lists of paths that commas separate. A path may be written as one of
+// JSONPath, {.spec.replicas}, as other options take it.
 func ParsePaths(lists []string) (all []Path, err error) {
 	for _, list := range lists {
+		list := strings.TrimSpace(list)
+		if inner, ok := strings.CutPrefix(list, "{"); ok && strings.HasSuffix(inner, "}") {
+			list = strings.TrimSpace(strings.TrimSuffix(inner, "}"))
+		}
+		list = strings.TrimPrefix(list, "$")
 		if !allPaths.MatchString(list) {
 			return nil, fmt.Errorf(`%q is no path of a field, as spec.replicas or metadata.annotations["example.com/a"]`, list)
 		}

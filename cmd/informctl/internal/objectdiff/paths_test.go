@@ -15,6 +15,8 @@ func TestPaths(t *testing.T) {
 	}{
 		{"spec.replicas", "spec.replicas", true, true},
 		{".spec", "spec.replicas", true, true},
+		{" {.spec.replicas} ", "spec.replicas", true, true},
+		{"$.spec", "spec.replicas", true, true},
 		{"spec.replicas", "spec", false, true},
 		{"spec.replicas", "spec.replicasOfOld", false, false},
 		{"spec.containers", image, true, true},
@@ -48,11 +50,11 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s has %s: %t, and meets it: %t; want %t, %t", tt.path, tt.field, has, meets, tt.has, tt.meets)
 		}
 	}
-	paths, err := objectdiff.ParsePaths([]string{`status,spec.ports[port=80,protocol=TCP]`, `metadata.annotations["a,b"]`})
+	paths, err := objectdiff.ParsePaths([]string{`status , spec.ports[port=80,protocol=TCP]`, `metadata.annotations["a,b"]`})
 	if err != nil || len(paths) != 3 {
 		t.Errorf("%q, %v", paths, err)
 	}
-	for _, text := range []string{"", ".", "spec.", "spec..a", "spec,", ",spec", "spec[", "spec[]", `a.b\.c`, `a["b]`} {
+	for _, text := range []string{"", ".", "spec.", "spec..a", "spec,", ",spec", "spec[", "spec[]", "spec replicas", "{.a},{.b}", "{.a", "a$", `a[?(@.b=="c")].d`, `a.b\.c`, `a["b]`} {
 		if paths, err := objectdiff.ParsePaths([]string{text}); err == nil {
 			t.Errorf("%q is %q", text, paths)
 		}

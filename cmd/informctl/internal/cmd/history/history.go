@@ -129,7 +129,7 @@ process that keeps the file is there.`),
 	o.selection.AddSelectionFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 10:02, yesterday 10:02 or 2026-01-02 15:04.")
-	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it.")
+	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it; a time of day is the first one after that of --since.")
 	flags.BoolVar(&o.deleted, "deleted", false, "Only deletions.")
 	flags.StringVar(&o.ownedBy, "owned-by", "", "Only what this `RESOURCE/NAME` owns, directly or through what it owns.")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")
@@ -161,7 +161,7 @@ func (o *options) completeHistory(cmd *cobra.Command, args []string) (err error)
 	if err := o.env.IsOver(o.from, o.since); err != nil {
 		return cmdutil.Usagef(cmd, "--since: %w", err)
 	}
-	if o.to, err = cmdutil.ParseMoment(o.until, o.env.Now()); err != nil {
+	if o.to, err = cmdutil.ParseEnd(o.until, o.from, o.env.Now()); err != nil {
 		return cmdutil.Usagef(cmd, "--until: %w", err)
 	}
 	if !o.from.IsZero() && !o.to.IsZero() && o.to.Before(o.from) {

@@ -64,7 +64,7 @@ func (o *options) deleted(ctx context.Context, chosen *selection.Chosen) (state,
 	case len(items) == 0 && len(chosen.Items) > 0:
 		return state{}, fmt.Errorf("%s is there; --at prints it as it was at a moment", title(chosen.Items[0]))
 	case len(items) == 0:
-		return state{}, fmt.Errorf("no deletion of %s is known: %s", o.name(chosen.Views), logBegins(chosen.Views))
+		return state{}, fmt.Errorf("no deletion of %s is known: %s", o.name(chosen.Views), logBegins(chosen.Views, true))
 	}
 	if err := oneObject(items); err != nil {
 		return state{}, err
@@ -107,7 +107,7 @@ func (o *options) notThere(ctx context.Context, views []*source.View) error {
 	if len(after) > 0 {
 		known = append(known, "it was created at "+source.FromThen(slices.MinFunc(after, byTime).event.Time))
 	}
-	known = append(known, logBegins(views))
+	known = append(known, logBegins(views, false))
 	return fmt.Errorf("%s was not there at %s: %s", o.name(views), o.selection.AtText, strings.Join(known, ", "))
 }
 
@@ -182,12 +182,21 @@ func (o *options) name(views []*source.View) string {
 	return title(i)
 }
 
-// logBegins says when the log begins, the last one of several.
-func logBegins(views []*source.View) string {
+// logBegins says when the log begins, the last one of several. Deletions are kept longer
+// than the rest.
+func logBegins(views []*source.View, deletions bool) string {
 	var last time.Time
 	for _, v := range views {
-		if log, err := v.History(); err == nil && !source.HasNoHistory(log) && log.Oldest.Time.After(last) {
-			last = log.Oldest.Time
+		log, err := v.History()
+		if err != nil || source.HasNoHistory(log) {
+			continue
+		}
+		begins := log.Oldest.Time
+		if deletions && !log.Begins.IsZero() && (begins.IsZero() || log.Begins.Before(begins)) {
+			begins = log.Begins
+		}
+		if begins.After(last) {
+			last = begins
 		}
 	}
 	if last.IsZero() {
