@@ -178,18 +178,23 @@ func (s *Server) serve(c Collection) *served {
 	return s.served[id]
 }
 
-// dropGone ends what the source does not have any more.
+// dropGone ends what the source does not have any more. What is served and not among the
+// given collections may have come since these were read.
 func (s *Server) dropGone(collections []Collection) {
 	there := sets.New[string]()
 	for _, c := range collections {
 		there.Insert(c.Scope.ID())
 	}
+	var others []*served
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for id, c := range s.served {
 		if !there.Has(id) {
-			s.dropLocked(id, c)
+			others = append(others, c)
 		}
+	}
+	s.mu.Unlock()
+	for _, c := range others {
+		s.dropIfGone(c)
 	}
 }
 
@@ -202,14 +207,10 @@ func (s *Server) dropIfGone(c *served) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.served[id] == c {
-		s.dropLocked(id, c)
+		delete(s.served, id)
+		c.hub.cancel(store.ErrTrimmed) // at once: a watch may have asked
+		s.ended.Go(func() { c.hub.end(store.ErrTrimmed) })
 	}
-}
-
-func (s *Server) dropLocked(id string, c *served) {
-	delete(s.served, id)
-	c.hub.cancel(store.ErrTrimmed) // at once: a watch may have asked
-	s.ended.Go(func() { c.hub.end(store.ErrTrimmed) })
 }
 
 type targetKey struct{}

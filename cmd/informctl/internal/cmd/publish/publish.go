@@ -45,6 +45,7 @@ type options struct {
 	keepAge   time.Duration
 	keepBytes int64
 	served    *cluster.Everything // of --all: the last answer of the server
+	excluded  sets.Set[string]    // of --all; nil before the server has been asked
 }
 
 // NewCommand returns the command.
@@ -161,17 +162,17 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	collections, err := o.await(ctx, config)
+	if err != nil {
+		return unlessEnded(ctx, err)
+	}
 	for ctx.Err() == nil {
-		collections, err := o.await(ctx, config)
-		if err != nil {
-			return unlessEnded(ctx, err)
-		}
 		var scopes []store.Scope
 		for _, c := range collections {
 			scopes = append(scopes, c.Scope)
 		}
 		of.scopes.Store(&scopes)
-		if err := o.publish(ctx, db, config, collections); err != nil {
+		if collections, err = o.publish(ctx, db, config, collections); err != nil {
 			return err
 		}
 	}
@@ -188,11 +189,12 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 // publish publishes collections until the context ends or, with --all, the server serves
-// others: it has more, or two answers in a row lack some. Servers of two versions may
-// answer in turn.
-func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Config, collections map[string]postgres.Collection) error {
+// others, which it returns: it has more, or two answers in a row lack some. Servers of two
+// versions may answer in turn.
+func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Config, collections map[string]postgres.Collection) (next map[string]postgres.Collection, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	next = collections
 	asked := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(asked)
@@ -216,6 +218,7 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 			var others bool
 			if others, missed = serves(now, collections, missed); others {
 				klog.FromContext(ctx).Info("The server serves other resources now")
+				next = now
 				cancel()
 				return
 			}
@@ -226,10 +229,10 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 	for _, name := range names {
 		list = append(list, collections[name])
 	}
-	err := db.Publish(ctx, list, postgres.PublishOptions{Group: pgflags.Group(list[0].Scope.Cluster, o.group), KeepAge: o.keepAge, KeepBytes: o.keepBytes})
+	err = db.Publish(ctx, list, postgres.PublishOptions{Group: pgflags.Group(list[0].Scope.Cluster, o.group), KeepAge: o.keepAge, KeepBytes: o.keepBytes})
 	cancel()
 	<-asked
-	return err
+	return next, err
 }
 
 // serves reports whether a server serves others than the wanted collections: it has more,
@@ -325,9 +328,12 @@ func (o *options) collections(config *rest.Config, identity string, mappings []*
 
 // everything returns what --all publishes of what the server serves.
 func (o *options) everything(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, mapper meta.RESTMapper) ([]*meta.RESTMapping, error) {
-	excluded, err := o.Excluded(mapper)
-	if err != nil {
-		return nil, err
+	if o.excluded == nil { // a custom resource may go later
+		excluded, err := o.Excluded(mapper)
+		if err != nil {
+			return nil, err
+		}
+		o.excluded = excluded
 	}
 	all, err := cluster.DiscoverAll(ctx, d)
 	if err != nil {
@@ -335,6 +341,6 @@ func (o *options) everything(ctx context.Context, d discovery.DiscoveryInterface
 	}
 	o.served = all
 	return slices.DeleteFunc(all.Followed, func(m *meta.RESTMapping) bool {
-		return excluded.Has(cluster.NameOf(m)) || resources.IsFrequent(cluster.NameOf(m))
+		return o.excluded.Has(cluster.NameOf(m)) || resources.IsFrequent(cluster.NameOf(m))
 	}), nil
 }

@@ -70,6 +70,19 @@ func TestAllAndFrequent(t *testing.T) {
 			t.Errorf("with %v: %v, %v, want %v", test.names, names, err, test.want)
 		}
 	}
+	// What is left out may go, and the rest is still asked for.
+	o := &options{Choice: cluster.Choice{All: true, Frequent: true, Exclude: []string{"pods"}, Resources: []string{"events"}}}
+	for _, there := range []string{"pods", "configmaps"} {
+		answers["/api/v1"] = list("v1", "events", there)
+		want := []string{"configmaps", "events"}
+		if there == "pods" {
+			want = want[1:]
+		}
+		got, err := o.resolve(t.Context(), &rest.Config{Host: s.URL})
+		if names := slices.Sorted(maps.Keys(got)); err != nil || !slices.Equal(names, want) {
+			t.Errorf("without pods, and with %s: %v, %v, want %v", there, names, err, want)
+		}
+	}
 }
 
 // TestTwoVersions checks that a resource that is named in two versions is refused: only

@@ -181,7 +181,7 @@ func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 		m := wanted[name]
 		delete(wanted, name)
 		switch is := f.Scope.Kind; {
-		case c.has(name), now.IsUnknown(is.Group), before.IsUnknown(is.Group):
+		case c.has(name), now.IsUnknown(is.Group), before.IsUnknown(is.Group), name == resources.Definitions:
 		case m == nil && agreed[name] == nil:
 			fs.logger.Info("No longer followed", "resource", f.Scope.String(), "because", "the server no longer serves it")
 			fs.remove(f)

@@ -44,3 +44,17 @@ func TestIsHome(t *testing.T) {
 		t.Errorf("a server that does not answer: %v", err)
 	}
 }
+
+// TestAllowedByWatch checks that a resource whose list was refused counts as allowed when
+// a watch streams it, and that one whose watch was refused does not when it is listed.
+func TestAllowedByWatch(t *testing.T) {
+	for _, test := range []struct {
+		refused, answered string
+		isDenied          bool
+	}{{"list", "watch", false}, {"watch", "watch", false}, {"list", "list", false}, {"watch", "list", true}} {
+		f := &follower{refused: test.refused, denied: true, outages: &outages{}}
+		if f.answered(test.answered, nil); f.isDenied() != test.isDenied {
+			t.Errorf("refused to %s, and then a %s: denied %t, want %t", test.refused, test.answered, f.isDenied(), test.isDenied)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
@@ -247,9 +248,12 @@ func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
 	}
 	objects := 0
 	for _, f := range fs.list() {
-		select {
-		case <-f.informer.HasSyncedChecker().Done():
-		case <-ctx.Done():
+		for !cache.IsDone(f.informer.HasSyncedChecker()) && !f.isDenied() && ctx.Err() == nil {
+			select {
+			case <-f.informer.HasSyncedChecker().Done():
+			case <-time.After(time.Second): // it may be refused by then
+			case <-ctx.Done():
+			}
 		}
 		if f.Scope.Form == store.Typed {
 			objects += f.informer.Status().Objects

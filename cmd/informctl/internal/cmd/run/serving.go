@@ -217,7 +217,11 @@ func (fs *followers) keepDocuments(ctx context.Context, logger logr.Logger) {
 	said, again := false, documentsAgain
 	for ctx.Err() == nil {
 		wait := again
-		if err := documents.Fetch(ctx, fs.cluster.Config); err != nil && ctx.Err() == nil {
+		err := fs.isHome(ctx)
+		if err == nil {
+			err = documents.Fetch(ctx, fs.cluster.Config)
+		}
+		if err != nil && ctx.Err() == nil {
 			if wait = documentsRetry; !said {
 				cmdutil.Warnings(logger).Info("Discovery and schemas of the server were not fetched, trying again", "because", cmdutil.OneLine(err))
 			}
