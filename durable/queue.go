@@ -166,6 +166,9 @@ func (q *queue[T]) restoreLocked() {
 			q.c.changed[prefixKey+encoded] = nil
 			continue
 		}
+		if at := time.Now().Round(0); s.Due.After(at.Add(s.Delay)) {
+			s.Due = at.Add(s.Delay) // the clock was set back: the delay runs once, and not with each start
+		}
 		e := &keyEntry{encoded: encoded, dirty: s.Waits || s.Unresolved, stored: true, keyState: s}
 		e.Unresolved, e.apart = false, e.dirty && !s.Due.IsZero()
 		if !s.Due.IsZero() {
