@@ -404,7 +404,7 @@ func (q *queue[T]) recordWork(item T) {
 	case rest <= 0, q.inner != nil && !e.apart:
 		// A queue with priorities has one place for a key: Get takes its delay, too.
 		e.Due, e.Delay = time.Time{}, 0
-	case q.inner != nil:
+	case q.inner != nil || e.apart: // client-go's may have kept an earlier one in its place
 		q.add(item, rest, e.Priority)
 	}
 	e.apart = false
