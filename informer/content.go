@@ -86,6 +86,12 @@ func (c *content) write(s store.Store, b store.Batch) error {
 				b.RV, b.Reason = "", reason
 			}
 		}
+		if b.RV != "" && c.state.Holds(b.RV) {
+			b.RV = ""
+		}
+		if b.Reason != "" && s.Checkpoint().Reason == store.ForeignContent {
+			b.Reason = store.ForeignContent // the next process drops what there is
+		}
 		if len(b.Changes) == 0 && b.RV == "" && b.Reason == "" {
 			return nil
 		}

@@ -113,6 +113,54 @@ func TestWritesThroughIndexer(t *testing.T) {
 	}
 }
 
+// TestReplaceBesideRejected replaces what there is by itself, at the resource version that
+// the watch has reached, or beyond it, while an object cannot be stored: the next process is
+// still sent that object.
+func TestReplaceBesideRejected(t *testing.T) {
+	for name, rv := range map[string]func(*informer.Informer) string{
+		"at what is reached": func(inf *informer.Informer) string {
+			return inf.GetIndexer().LastStoreSyncResourceVersion()
+		},
+		"beyond it": func(*informer.Informer) string { return "1000" },
+	} {
+		for _, by := range []string{"Replace", "Bookmark"} {
+			t.Run(name+", by "+by, func(t *testing.T) {
+				inBubble(t, func(w *world) {
+					fails := true
+					refuse := func(inf *informer.Informer) {
+						_ = inf.SetTransform(func(obj any) (any, error) {
+							if c, ok := obj.(*corev1.ConfigMap); ok && fails && c.Name == "bad" {
+								return nil, errOnPurpose
+							}
+							return obj, nil
+						})
+					}
+					w.put("a", "1")
+					r := w.run(informer.Options{TransformVersion: "1"}, refuse).sync()
+					w.put("bad", "1")
+					w.put("b", "1")
+					commit()
+					x := r.inf.GetIndexer()
+					if by == "Replace" {
+						if err := x.Replace(x.List(), rv(r.inf)); err != nil {
+							t.Fatal(err)
+						}
+					} else {
+						x.Bookmark(rv(r.inf))
+					}
+					commit()
+					r.end()
+					fails = false
+					r = w.run(informer.Options{TransformVersion: "1"}, refuse).sync()
+					waitFor(time.Minute)
+					w.sameAsServer(r.inf.GetStore().List())
+					r.end()
+				})
+			})
+		}
+	}
+}
+
 // TestWrittenAheadOfEnd ends a process whose watch has not reached what the program has
 // written. The next process lists: the watch from there may never bring the object.
 func TestWrittenAheadOfEnd(t *testing.T) {

@@ -301,7 +301,7 @@ func (x *CacheIndexer) Bookmark(rv string) {
 	defer x.writing.Unlock()
 	s := x.env.Store()
 	// The method cannot return an error, and a lost or closed scope has no checkpoint.
-	if rv == "" || s.Apply(Batch{RV: rv}) == nil {
+	if rv == "" || x.env.Write(s, Batch{RV: rv}) == nil {
 		x.sawWrite(s, rv)
 	}
 }

@@ -92,6 +92,11 @@ type Checkpoint struct {
 	Time time.Time
 }
 
+// ForeignContent is the Reason of a Checkpoint from when objects of another cluster are
+// stored in a scope, until its own cluster is listed. They are no state of the scope: the
+// next process drops them, and a list is not compared with them.
+const ForeignContent = "objects of another cluster were stored"
+
 // Entry is one object in its stored form.
 type Entry struct {
 	Key    string

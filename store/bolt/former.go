@@ -33,7 +33,7 @@ func (sn *snapshot) findLeft(tx *bbolt.Tx) {
 		if err != nil || !s.isReadable(m) {
 			return
 		}
-		if sn.left = b; m.Complete && m.Objects.Count > 0 {
+		if sn.left = b; graveyard.IsFormer(m) {
 			sn.former = b
 			return
 		}

@@ -60,6 +60,26 @@ func wantDeparted(t *testing.T, s store.Store, numbers ...int) {
 	}
 }
 
+// TestFormerOfAnotherCluster checks that a list is not compared with objects of another
+// cluster: they are not told as deleted.
+func TestFormerOfAnotherCluster(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{})
+	loadScript(t, s, "1", 0, 1)
+	must(t, s.Apply(store.Batch{Reason: store.ForeignContent, Changes: []store.Change{{Object: small.object(2, 1)}}}))
+	must(t, s.Flush(t.Context()))
+	must(t, db.Close())
+	opts := scriptOptions()
+	opts.TransformVersion = "2"
+	_, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	if s.(store.Departer).Compares() {
+		t.Error("the list is compared with another cluster's objects")
+	}
+	loadScript(t, s, "3", 0)
+	must(t, s.Flush(t.Context()))
+	wantDeparted(t, s)
+}
+
 // TestFormer checks that what a changed type, transform or age makes useless is compared
 // with the next list, whichever process gets there, and is dropped then.
 func TestFormer(t *testing.T) {

@@ -81,9 +81,10 @@ func (t *Client) askIdentity(ctx context.Context, lw cache.ListerWatcher) (strin
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPatience)
 		defer cancel()
 		return ask(ctx, t.f, lw, func(at *Client, r *http.Request) (string, error) {
-			cluster, err := at.identify(ctx, r, isRefusal)
-			if isNoAPI(err) && answers(ctx, lw) {
-				// An API server without the core group, as one that others aggregate.
+			cluster, err := at.identify(ctx, r, func(err error) bool { return isRefusal(err) && !isOfProxy(err) })
+			if (isNoAPI(err) || isOfProxy(err)) && answers(ctx, lw) {
+				// An API server without the core group, as one that others aggregate, or
+				// a proxy that lets some requests through.
 				return at.identify(ctx, r, func(err error) bool { return isRefusal(err) || isNoAPI(err) })
 			}
 			return cluster, err

@@ -178,6 +178,50 @@ func TestIdentityOfUser(t *testing.T) {
 	}
 }
 
+// TestIdentityOfProxy checks that what a proxy, or a stub of a server, answers in an outage
+// gives the cluster no other name, and that a proxy may let some requests through.
+func TestIdentityOfProxy(t *testing.T) {
+	html := func(r *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"text/html"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader("<html>Access denied</html>")),
+		}, nil
+	}
+	for name, c := range map[string]struct {
+		answers func(*http.Request) (*http.Response, error)
+		want    string // how the identity begins; "" for none
+	}{
+		"refuses everything": {answers: html},
+		"lets pods through": {answers: func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/pods") {
+				return answer(r, http.StatusOK, &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}})
+			}
+			return html(r)
+		}, want: "host/"},
+		"has no UID": {answers: func(r *http.Request) (*http.Response, error) {
+			return answer(r, http.StatusOK, map[string]string{})
+		}, want: "host/"},
+	} {
+		cfg := &rest.Config{Host: "http://server.example", Transport: roundTripper(c.answers)}
+		f := cluster.NewFinder(mem.New(), rest.CopyConfig(cfg))
+		cfg.Wrap(f.Wrap)
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := false
+		scope, _, err := f.Scope(ctx, cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", "", fields.Everything()), &corev1.Pod{}, func(error) {
+			asked = true
+			cancel() // it would ask again
+		})
+		if c.want == "" && !asked || c.want != "" && (err != nil || !strings.HasPrefix(scope.Cluster, c.want)) {
+			t.Errorf("%s: the scope is %v, %v, want a cluster %s", name, scope, err, c.want)
+		}
+		cancel()
+	}
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,13 @@ type Finder struct {
 // NewFinder returns a Finder for the clients of a configuration whose transport was not
 // wrapped by Wrap. It remembers clusters in the backend, if that is a store.Ledger.
 func NewFinder(backend store.Backend, cfg *rest.Config) *Finder {
+	if len(cfg.CAData) == 0 && cfg.CAFile != "" {
+		// A server whose CA is rotated while the process runs is the same one.
+		if data, err := os.ReadFile(cfg.CAFile); err == nil {
+			cfg = rest.CopyConfig(cfg)
+			cfg.CAData = data
+		}
+	}
 	return &Finder{backend: backend, cfg: cfg, asked: map[string]question{}}
 }
 

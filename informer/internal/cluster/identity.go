@@ -38,10 +38,11 @@ const serviceAccounts = "system:serviceaccount:"
 // has refused to answer, so that another way is tried.
 func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config, isRefusal func(error) bool) (string, error) {
 	ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if err == nil {
+	if err == nil && ns.UID != "" {
 		return "kube-system/" + string(ns.UID), nil
 	}
-	if !isRefusal(err) {
+	// What has no UID has not come from a cluster's own store.
+	if err != nil && !isRefusal(err) {
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
 	self, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -79,7 +80,7 @@ func wayOf(cluster string) string {
 // server.
 func isServed(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && isAnswer(err) && !isNoAPI(err)
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && isAnswer(err) && !isNoAPI(err) && !isOfProxy(err)
 }
 
 // isAnswer reports whether the server has answered, even with an error. What it, or a
@@ -99,6 +100,13 @@ func isAnswer(err error) bool {
 // isRefusal reports whether the server has refused to answer.
 func isRefusal(err error) bool {
 	return (apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)) && !isNoAPI(err)
+}
+
+// isOfProxy reports whether an error is a refusal in a text, as of a proxy, which may
+// refuse every request.
+func isOfProxy(err error) bool {
+	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return ok && isRefusal(err) && cause.Message != "unknown" // as client-go calls all that is no text
 }
 
 // isNoAPI reports whether an error is a 404 without a Status, as of a proxy without an

@@ -24,7 +24,7 @@ const (
 	Followed = "the server is another cluster than before"
 	// ForeignContent is the reason of a checkpoint from when objects of another cluster
 	// are stored, until the server is the right one and is listed.
-	ForeignContent = "objects of another cluster were stored"
+	ForeignContent = store.ForeignContent
 )
 
 // Verifier asks the server whether it is the cluster of a scope. Only the reflector's

@@ -119,6 +119,19 @@ func (s *State) Written(key, rv string) (reason string) {
 	return writtenByProgram
 }
 
+// Holds reports whether a resource version that the program gives, as with Replace, is not
+// to be stored: while the informer runs, none is beyond what the watch has reached, and
+// none while something is held back.
+func (s *State) Holds(rv string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.life.runs() {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(rv, s.reached)
+	return err != nil || order > 0 || !s.hold.isEmpty() || len(s.ahead) > 0
+}
+
 // Pass notes that the watch has come to the resource version of a batch, which is about
 // to be stored. If it has passed an object that the program has written, and has not
 // brought it, no later watch brings it either: the informer does not select it, or the

@@ -176,6 +176,10 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 // list: what a program writes all the time is never the server's.
 const writtenBeside = "the program has written objects while a list was received"
 
+// wasWrittenBeside is the reason of the first list of the next process, which another one
+// may follow.
+const wasWrittenBeside = "the program had written objects while a list was received"
+
 // tellWritten tells handlers what the program has written through the indexer and the
 // list has found unchanged: the watch, which would have brought it, has ended before.
 func (r *relist) tellWritten(turn delivery.Turn, rv string) error {
@@ -210,11 +214,13 @@ func (r *relist) tellWritten(turn delivery.Turn, rv string) error {
 	return nil
 }
 
-// holdsNothing reports whether neither the store nor a handler has an object.
+// holdsNothing reports whether neither the store nor a handler has an object, and there is
+// nothing that a list is compared with.
 func (p *Pipeline) holdsNothing() bool {
 	nothing := false
 	_ = p.hub.Do(func(turn delivery.Turn) error {
-		nothing = p.store.Len() == 0 && turn.Known().Len() == 0
+		departer, ok := p.store.(store.Departer)
+		nothing = p.store.Len() == 0 && turn.Known().Len() == 0 && !(ok && departer.Compares())
 		return nil
 	})
 	return nothing

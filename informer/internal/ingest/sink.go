@@ -12,13 +12,20 @@ import (
 
 	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 	"github.com/informctl/informctl/internal/builtin"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
 
 // Checkpoint implements reflector.Sink.
-func (p *Pipeline) Checkpoint() store.Checkpoint { return p.store.Checkpoint() }
+func (p *Pipeline) Checkpoint() store.Checkpoint {
+	cp := p.store.Checkpoint()
+	if cp.Reason == writtenBeside { // of the process before
+		cp.Reason = wasWrittenBeside
+	}
+	return cp
+}
 
 // Push implements reflector.Sink.
 func (p *Pipeline) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error {
@@ -127,8 +134,11 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 		p.state.Rewind()
 	}
 	noted := reason
-	if was := p.store.Checkpoint().Reason; was == cluster.ForeignContent {
-		noted = was // until the right cluster is listed: the next process drops it
+	switch was := p.store.Checkpoint().Reason; was {
+	case cluster.ForeignContent: // until the right cluster is listed: the next process drops it
+		noted = was
+	case heal.WrittenUnlisted: // until a list is whole: there is nothing of the server
+		noted = was
 	}
 	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted) {
 		if (reason == reflector.Rewound || other == historyIsOther) && !p.away && p.opts.Rewound != nil {

@@ -48,7 +48,7 @@ func BeginAgain(b *bbolt.Bucket, was, m *record.Manifest, isReadable bool) error
 		}
 		return nil
 	})
-	if err == nil && keep != nil && was.Complete && was.Objects.Count > 0 {
+	if err == nil && keep != nil && IsFormer(was) {
 		drop = slices.DeleteFunc(drop, func(name []byte) bool {
 			return bytes.Equal(name, layout.Headers) || bytes.Equal(name, layout.Objects)
 		})
@@ -58,6 +58,12 @@ func BeginAgain(b *bbolt.Bucket, was, m *record.Manifest, isReadable bool) error
 		err = errors.Join(err, b.DeleteBucket(name))
 	}
 	return err
+}
+
+// IsFormer reports whether the content that a manifest describes can be compared with a
+// list.
+func IsFormer(was *record.Manifest) bool {
+	return was.Complete && was.Objects.Count > 0 && was.Reason != store.ForeignContent
 }
 
 // keepFormer moves the content of a scope to where the former content is.
