@@ -484,6 +484,12 @@ func TestContentOfAnotherClusterIsNoted(t *testing.T) {
 		if looks == 0 {
 			t.Error("nothing of the other cluster was stored")
 		}
+		if err := r.inf.GetIndexer().Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "written"}}); err != nil {
+			t.Error(err)
+		}
+		if cp := r.inf.Status().Checkpoint; cp.Reason != store.ForeignContent {
+			t.Errorf("after a write of the program the checkpoint is %+v", cp)
+		}
 		r.end()
 	})
 }

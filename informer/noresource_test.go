@@ -177,6 +177,25 @@ func TestNoResourceAndBack(t *testing.T) {
 	}
 }
 
+// TestNoResourceAfterOtherTransform checks that what is stored, and cannot be used, is told
+// as deleted where the resource is gone.
+func TestNoResourceAfterOtherTransform(t *testing.T) {
+	inBubble(t, func(w *world) {
+		f := w.refusal()
+		w.put("a", "1")
+		same := func(inf *informer.Informer) { _ = inf.SetTransform(func(obj any) (any, error) { return obj, nil }) }
+		w.run(informer.Options{TransformVersion: "1"}, same).sync().end()
+		f.with(func() error { return notFound("404 page not found") })
+		l := &log{}
+		r := w.run(informer.Options{TransformVersion: "2"}, same, handle(w, l))
+		waitFor(10 * time.Minute)
+		if told := l.take(); !slices.ContainsFunc(told, func(s string) bool { return strings.HasPrefix(s, "delete ") }) {
+			t.Errorf("told %q, want that a is deleted", told)
+		}
+		r.end()
+	})
+}
+
 // TestNoResourceOfBuiltInGroup checks that the objects of an API of Kubernetes itself are
 // not told as deleted when the server does not serve it any more: it may be switched on
 // again, and they may be served in another group. A custom resource is deleted with its
