@@ -167,7 +167,8 @@ func (q *queue[T]) restoreLocked() {
 			continue
 		}
 		if at := time.Now().Round(0); s.Due.After(at.Add(s.Delay)) {
-			s.Due = at.Add(s.Delay) // the clock was set back: the delay runs once, and not with each start
+			// The clock was set back: the delay runs once, and not with each start.
+			s.Due = at.Add(s.Delay)
 		}
 		e := &keyEntry{encoded: encoded, dirty: s.Waits || s.Unresolved, stored: true, keyState: s}
 		e.Unresolved, e.apart = false, e.dirty && !s.Due.IsZero()
@@ -404,7 +405,7 @@ func (q *queue[T]) recordWork(item T) {
 	case rest <= 0, q.inner != nil && !e.apart:
 		// A queue with priorities has one place for a key: Get takes its delay, too.
 		e.Due, e.Delay = time.Time{}, 0
-	case q.inner != nil || e.apart: // client-go's may have kept an earlier one in its place
+	case q.inner != nil || e.apart: // client-go's may have kept an earlier one
 		q.add(item, rest, e.Priority)
 	}
 	e.apart = false

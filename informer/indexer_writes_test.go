@@ -113,9 +113,9 @@ func TestWritesThroughIndexer(t *testing.T) {
 	}
 }
 
-// TestReplaceBesideRejected replaces what there is by itself, at the resource version that
-// the watch has reached, or beyond it, while an object cannot be stored: the next process is
-// still sent that object.
+// TestReplaceBesideRejected replaces what there is by itself, at the resource version
+// that the watch has reached, or beyond it, while an object cannot be stored: the next
+// process is still sent that object.
 func TestReplaceBesideRejected(t *testing.T) {
 	for name, rv := range map[string]func(*informer.Informer) string{
 		"at what is reached": func(inf *informer.Informer) string {

@@ -144,8 +144,8 @@ func TestNoResource(t *testing.T) {
 	}
 }
 
-// TestNoResourceAndBack checks that what there is of a resource that was gone is listed by
-// the next process, whether it comes back before that begins or soon after.
+// TestNoResourceAndBack checks that what there is of a resource that was gone is listed
+// by the next process, whether it comes back before that begins or soon after.
 func TestNoResourceAndBack(t *testing.T) {
 	for name, away := range map[string]time.Duration{"before the start": 0, "soon after": time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -177,8 +177,8 @@ func TestNoResourceAndBack(t *testing.T) {
 	}
 }
 
-// TestNoResourceAfterOtherTransform checks that what is stored, and cannot be used, is told
-// as deleted where the resource is gone.
+// TestNoResourceAfterOtherTransform checks that what is stored, and cannot be used, is
+// told as deleted where the resource is gone.
 func TestNoResourceAfterOtherTransform(t *testing.T) {
 	inBubble(t, func(w *world) {
 		f := w.refusal()

@@ -1263,6 +1263,9 @@ func testBackInList(sc *scene) {
 	if err := l.Finish(sc.Context(), "20"); !errors.Is(err, errMoved) || !errors.Is(failed, errMoved) {
 		sc.Errorf("a list over a failover ends with %v, and the scope with %v: it would list for ever", err, failed)
 	}
+	if _, err := l.w.newRelist(sc.Context(), l.s, "again"); !errors.Is(err, errMoved) {
+		sc.Errorf("a list is compared with what the database has after a failover: %v", err)
+	}
 }
 
 func testTrimLarge(sc *scene) {
@@ -3029,6 +3032,11 @@ func TestRewoundTells(t *testing.T) {
 			add(s.w.id, false)
 		}
 		check("when all have listed", map[int64]int{})
+		p.remove(2, p.sinks[2])
+		p.unlisted(2)
+		two = add(2, false)
+		check("when the database has lost a list", map[int64]int{2: 1})
+		p.listed(two, time.Now())
 		rewound(p.sinks[2])
 		check("when history is rewound again", map[int64]int{1: 1, 3: 1})
 

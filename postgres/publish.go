@@ -196,6 +196,7 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 			lost(err)
 			return
 		case errors.Is(err, errFenced), errors.Is(err, errMoved):
+			p.unlisted(w.id)
 			wait = p.lease.ttl / 20
 		case errors.Is(err, errOtherGroup):
 			wait = p.lease.ttl

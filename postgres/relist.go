@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -90,11 +89,12 @@ func (l *relist) again(ctx context.Context, do func() error) error {
 	}
 }
 
+// readHeaders reads what the list is compared with, behind the fence: a standby, to which
+// a connection may lead, lacks what was published last.
 func (l *relist) readHeaders(ctx context.Context) error {
 	clear(l.headers)
 	return pgx.BeginFunc(ctx, l.w.db.pool, func(tx pgx.Tx) error {
-		statement, args := l.w.settings(strconv.FormatInt(l.w.ttl.Milliseconds(), 10))
-		if _, err := tx.Exec(ctx, statement, args...); err != nil {
+		if err := l.w.fenced(ctx, tx, 0, func(*batch) {}); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx, l.w.db.sql("SELECT key, uid, rv, hash, octet_length(data) FROM informctl.object WHERE scope = $1"), l.w.id)

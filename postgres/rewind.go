@@ -102,3 +102,11 @@ func (p *publisher) listed(s *sink, began time.Time) {
 	defer p.mu.Unlock()
 	p.lists[s.w.id] = began
 }
+
+// unlisted is called when the database may have lost what a scope has published, and with
+// it a list.
+func (p *publisher) unlisted(id int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.lists, id)
+}

@@ -178,8 +178,8 @@ func TestIdentityOfUser(t *testing.T) {
 	}
 }
 
-// TestIdentityOfProxy checks that what a proxy, or a stub of a server, answers in an outage
-// gives the cluster no other name, and that a proxy may let some requests through.
+// TestIdentityOfProxy checks that what a proxy, or a stub of a server, answers in an
+// outage gives the cluster no other name, and that a proxy may let some requests through.
 func TestIdentityOfProxy(t *testing.T) {
 	html := func(r *http.Request) (*http.Response, error) {
 		return &http.Response{

@@ -106,7 +106,8 @@ func isRefusal(err error) bool {
 // refuse every request.
 func isOfProxy(err error) bool {
 	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-	return ok && isRefusal(err) && cause.Message != "unknown" // as client-go calls all that is no text
+	// client-go calls all that is no text unknown.
+	return ok && isRefusal(err) && cause.Message != "unknown"
 }
 
 // isNoAPI reports whether an error is a 404 without a Status, as of a proxy without an

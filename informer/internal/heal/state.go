@@ -119,9 +119,9 @@ func (s *State) Written(key, rv string) (reason string) {
 	return writtenByProgram
 }
 
-// Holds reports whether a resource version that the program gives, as with Replace, is not
-// to be stored: while the informer runs, none is beyond what the watch has reached, and
-// none while something is held back.
+// Holds reports whether a resource version that the program gives, as with Replace, is
+// not to be stored: while the informer runs, none is beyond what the watch has reached,
+// and none while something is held back.
 func (s *State) Holds(rv string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

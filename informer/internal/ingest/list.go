@@ -214,8 +214,8 @@ func (r *relist) tellWritten(turn delivery.Turn, rv string) error {
 	return nil
 }
 
-// holdsNothing reports whether neither the store nor a handler has an object, and there is
-// nothing that a list is compared with.
+// holdsNothing reports whether neither the store nor a handler has an object, and there
+// is nothing that a list is compared with.
 func (p *Pipeline) holdsNothing() bool {
 	nothing := false
 	_ = p.hub.Do(func(turn delivery.Turn) error {

@@ -135,9 +135,9 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	}
 	noted := reason
 	switch was := p.store.Checkpoint().Reason; was {
-	case cluster.ForeignContent: // until the right cluster is listed: the next process drops it
-		noted = was
-	case heal.WrittenUnlisted: // until a list is whole: there is nothing of the server
+	// Until the right cluster is listed: the next process drops what there is. Until a
+	// list is whole: nothing that there is has come from the server.
+	case cluster.ForeignContent, heal.WrittenUnlisted:
 		noted = was
 	}
 	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted) {

@@ -61,8 +61,8 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// ParseEnd parses the end of a span that begins at from, as ParseMoment does. A time of day
-// is the first one that is not before from, and may be later today.
+// ParseEnd parses the end of a span that begins at from, as ParseMoment does. A time of
+// day that was before from is the next one, which may be later today.
 func ParseEnd(text string, from, now time.Time) (time.Time, error) {
 	end, err := ParseMoment(text, now)
 	if err == nil && end.Before(from) && isClock(text) {

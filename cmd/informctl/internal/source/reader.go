@@ -41,9 +41,9 @@ func (v *View) Among(keys []string, selector labels.Selector) ([]string, error) 
 	return v.Keys(store.Query{Keys: keys, Selector: selector})
 }
 
-// KeysOf returns the keys that objects with the given names may have, sorted. The keys of a
-// resource have all a namespace or none, as the first of them shows: to ask for a key that
-// cannot be there makes a reader check all objects of a file.
+// KeysOf returns the keys that objects with the given names may have, sorted. Either all
+// keys of a resource have a namespace or none has, as the first of them shows: to ask for
+// a key that cannot be there makes a reader check all objects of a file.
 func (v *View) KeysOf(namespace string, names []string) ([]string, error) {
 	first, err := v.Reader.Keys(store.Query{Limit: 1})
 	if err != nil {

@@ -189,8 +189,8 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 // publish publishes collections until the context ends or, with --all, the server serves
-// others, which it returns: it has more, or two answers in a row lack some. Servers of two
-// versions may answer in turn.
+// others, which it returns: it has more, or two answers in a row lack some. Servers of
+// two versions may answer in turn.
 func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Config, collections map[string]postgres.Collection) (next map[string]postgres.Collection, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

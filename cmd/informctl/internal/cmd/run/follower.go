@@ -158,7 +158,8 @@ func (f *follower) answered(verb string, err error) {
 		if f.refused = verb; !cluster.Unreachable(err) {
 			f.outages.end(f, true)
 		}
-	case f.refused == verb || f.refused == "" || verb == "watch": // which needs no list, if it streams one
+	// A watch that is allowed may stream the list, too.
+	case f.refused == verb || f.refused == "" || verb == "watch":
 		f.refused, f.told, f.denied = "", "", false
 		f.outages.end(f, true)
 	}
