@@ -22,6 +22,7 @@ package controllerruntime
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (k *durableCache) GetInformer(ctx context.Context, obj client.Object, opts 
 	if err != nil {
 		return nil, err
 	}
-	return &informer{inf, k.c}, nil
+	return &informer{inf, k.c, ctx}, nil
 }
 
 // GetInformerForKind implements cache.Informers.
@@ -86,32 +87,76 @@ func (k *durableCache) GetInformerForKind(ctx context.Context, gvk schema.GroupV
 	if err != nil {
 		return nil, err
 	}
-	return &informer{inf, k.c}, nil
+	return &informer{inf, k.c, ctx}, nil
 }
 
 // informer adds handlers to a consumer.
 type informer struct {
 	cache.Informer
-	c *durable.Consumer
+	c   *durable.Consumer
+	ctx context.Context // with which it was asked for
+}
+
+// handler returns what is added for a handler.
+func (i *informer) handler(h toolscache.ResourceEventHandler) toolscache.ResourceEventHandler {
+	t := reflect.TypeOf(h)
+	if t != nil && t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/controller-runtime/pkg/internal/source") {
+		h = &ending{h, i.c, i.ctx}
+	}
+	return i.c.Handler(h)
+}
+
+// ending is the handler of a source.Kind, which has the context with which it has asked
+// for the informer. When that ends, a map function that asks the API server gets an error
+// and returns no requests. So an event during whose call it has ended is received once
+// more by the next process, whether the queue has been told to end by then or not.
+type ending struct {
+	toolscache.ResourceEventHandler
+	c   *durable.Consumer
+	ctx context.Context
+}
+
+func (e *ending) freeze() {
+	if e.ctx.Err() != nil {
+		e.c.Freeze()
+	}
+}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (e *ending) OnAdd(obj any, isInInitialList bool) {
+	defer e.freeze()
+	e.ResourceEventHandler.OnAdd(obj, isInInitialList)
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (e *ending) OnUpdate(before, obj any) {
+	defer e.freeze()
+	e.ResourceEventHandler.OnUpdate(before, obj)
+}
+
+// OnDelete implements cache.ResourceEventHandler.
+func (e *ending) OnDelete(obj any) {
+	defer e.freeze()
+	e.ResourceEventHandler.OnDelete(obj)
 }
 
 // AddEventHandler implements cache.Informer.
 func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandler(i.c.Handler(h))
+	return i.Informer.AddEventHandler(i.handler(h))
 }
 
 // AddEventHandlerWithResyncPeriod implements cache.Informer.
 func (i *informer) AddEventHandlerWithResyncPeriod(
 	h toolscache.ResourceEventHandler, period time.Duration,
 ) (toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandlerWithResyncPeriod(i.c.Handler(h), period)
+	return i.Informer.AddEventHandlerWithResyncPeriod(i.handler(h), period)
 }
 
 // AddEventHandlerWithOptions implements cache.Informer.
 func (i *informer) AddEventHandlerWithOptions(
 	h toolscache.ResourceEventHandler, opts toolscache.HandlerOptions,
 ) (toolscache.ResourceEventHandlerRegistration, error) {
-	return i.Informer.AddEventHandlerWithOptions(i.c.Handler(h), opts)
+	return i.Informer.AddEventHandlerWithOptions(i.handler(h), opts)
 }
 
 // NewQueue returns what controller.Options.NewQueue takes: the durable queue of a
