@@ -87,7 +87,7 @@ func (c *content) write(s store.Store, b store.Batch) error {
 			}
 		}
 		if b.RV != "" && c.state.Holds(b.RV) {
-			b.RV = ""
+			b.RV, b.Reason = "", ""
 		}
 		if b.Reason != "" && s.Checkpoint().Reason == store.ForeignContent {
 			b.Reason = store.ForeignContent // the next process drops what there is

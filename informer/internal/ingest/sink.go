@@ -136,11 +136,11 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	noted := reason
 	switch was := p.store.Checkpoint().Reason; was {
 	// Until the right cluster is listed: the next process drops what there is. Until a
-	// list is whole: nothing that there is has come from the server.
+	// list is whole: what there is is none.
 	case cluster.ForeignContent, heal.WrittenUnlisted:
 		noted = was
 	}
-	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted) {
+	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted || noted == heal.WrittenUnlisted) {
 		if (reason == reflector.Rewound || other == historyIsOther) && !p.away && p.opts.Rewound != nil {
 			p.opts.Rewound(ctx)
 		}

@@ -62,11 +62,14 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 }
 
 // ParseEnd parses the end of a span that begins at from, as ParseMoment does. A time of
-// day that was before from is the next one, which may be later today.
+// day that was before from is that of today, if it is still to come.
 func ParseEnd(text string, from, now time.Time) (time.Time, error) {
 	end, err := ParseMoment(text, now)
 	if err == nil && end.Before(from) && isClock(text) {
-		return ParseMoment(text, end.AddDate(0, 0, 1))
+		next, err := ParseMoment(text, end.AddDate(0, 0, 1))
+		if err == nil && next.After(now) && next.Format(time.DateOnly) == now.Format(time.DateOnly) {
+			return next, nil
+		}
 	}
 	return end, err
 }

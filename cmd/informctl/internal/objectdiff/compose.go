@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -100,23 +101,33 @@ func patch(in any, parts []string, to any, is bool) (out any, ok bool) {
 	return in, false
 }
 
-// reordered returns the elements of a list in the order of a difference of path[*], which
-// has their keys or, if they have none, themselves. It returns false if these are others.
+// reordered returns a list whose elements are in the order of a difference of path[*],
+// which has their keys or, if they have none, themselves. Others stay where they are:
+// they were added or removed beside it. It returns false if an element is not there.
 func reordered(in []any, order any) (out []any, ok bool) {
 	of, _ := order.([]any)
-	left := slices.Clone(in)
-	for _, key := range of {
+	isTaken := map[int]bool{}
+	from := make([]int, len(of)) // where each of them is now
+	for n, key := range of {
 		text, isText := key.(string)
-		i := slices.IndexFunc(left, func(element any) bool {
+		from[n] = slices.IndexFunc(in, func(element any) bool {
 			return reflect.DeepEqual(element, key) || isText && hasKey(element, "["+text+"]")
 		})
-		if i < 0 {
+		for from[n] >= 0 && isTaken[from[n]] { // equal ones are taken in turn
+			next := slices.IndexFunc(in[from[n]+1:], func(element any) bool { return reflect.DeepEqual(element, in[from[n]]) })
+			if next < 0 {
+				return in, false
+			}
+			from[n] += 1 + next
+		}
+		if from[n] < 0 {
 			return in, false
 		}
-		out, left = append(out, left[i]), slices.Delete(left, i, i+1)
+		isTaken[from[n]] = true
 	}
-	if len(left) > 0 {
-		return in, false
+	out = slices.Clone(in)
+	for n, at := range slices.Sorted(maps.Keys(isTaken)) {
+		out[at] = in[from[n]]
 	}
 	return out, true
 }

@@ -49,12 +49,12 @@ func TestCompose(t *testing.T) {
 			fields{field("a", `[{"ip":"a"},{"ip":"b"}]`, "")},
 		},
 		"in another order, without keys": {
-			fields{field("a", "", `["x","y"]`)}, fields{field("a[*]", `["x","y"]`, `["y","x"]`)}, fields{field("a", "", `["y","x"]`)},
+			fields{field("a", "", `["x","x","y"]`)}, fields{field("a[*]", `["x","x","y"]`, `["x","y","x"]`)}, fields{field("a", "", `["x","y","x"]`)},
 		},
 		"in another order, and one more": {
 			fields{field("a", "", `[{"ip":"a"},{"ip":"b"}]`)},
 			fields{field("a[ip=c]", "", `{"ip":"c"}`), field("a[*]", `["ip=a","ip=b"]`, `["ip=b","ip=a"]`)},
-			fields{field("a", "", `[{"ip":"a"},{"ip":"b"},{"ip":"c"}]`)},
+			fields{field("a", "", `[{"ip":"b"},{"ip":"a"},{"ip":"c"}]`)},
 		},
 		"of a map":     {fields{field("a", "", `{"b.c":1}`)}, fields{field(`a["b.c"]`, "1", "2")}, fields{field("a", "", `{"b.c":2}`)}},
 		"without keys": {fields{field("a", "", `[{"b":1}]`)}, fields{field("a[0].b", "1", "2")}, fields{field("a", "", `[{"b":1}]`)}},

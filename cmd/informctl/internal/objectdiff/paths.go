@@ -24,7 +24,7 @@ var (
 	allPaths = regexp.MustCompile(`^` + pathText + `(?:\s*,\s*` + pathText + `)*$`)
 )
 
-// ParsePaths parses lists of paths that commas separate. A path may be written as one of
+// ParsePaths parses lists of paths that commas separate. A single one may be written as a
 // JSONPath, {.spec.replicas}, as other options take it.
 func ParsePaths(lists []string) (all []Path, err error) {
 	for _, list := range lists {

@@ -129,7 +129,7 @@ process that keeps the file is there.`),
 	o.selection.AddSelectionFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 10:02, yesterday 10:02 or 2026-01-02 15:04.")
-	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it; a time of day is the first one after that of --since.")
+	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it; after a --since of today, a time of day may be still to come.")
 	flags.BoolVar(&o.deleted, "deleted", false, "Only deletions.")
 	flags.StringVar(&o.ownedBy, "owned-by", "", "Only what this `RESOURCE/NAME` owns, directly or through what it owns.")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")
