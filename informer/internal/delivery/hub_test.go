@@ -501,13 +501,15 @@ func TestResyncOfSlowHandler(t *testing.T) {
 		w.start(t.Context(), true)
 		w.hub.MarkSynced()
 		resynced, most := map[any]int{}, 0
-		var r *delivery.Registration
+		added := make(chan *delivery.Registration, 1)
 		rest, end := context.WithTimeout(t.Context(), time.Hour)
 		defer end()
-		r = w.hub.Add(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, obj any) {
+		added <- w.hub.Add(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, obj any) {
 			if rest.Err() == nil {
+				r := <-added
 				resynced[obj.(*object).Name]++
 				most = max(most, r.Waiting())
+				added <- r
 				<-time.After(time.Second)
 			}
 		}}, delivery.Options{Resync: time.Minute})
