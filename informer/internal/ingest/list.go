@@ -219,8 +219,9 @@ func (r *relist) tellWritten(turn delivery.Turn, rv string) error {
 func (p *Pipeline) holdsNothing() bool {
 	nothing := false
 	_ = p.hub.Do(func(turn delivery.Turn) error {
-		departer, ok := p.store.(store.Departer)
-		nothing = p.store.Len() == 0 && turn.Known().Len() == 0 && !(ok && departer.Compares())
+		departer, isDeparter := p.store.(store.Departer)
+		compares := isDeparter && departer.Compares()
+		nothing = p.store.Len() == 0 && turn.Known().Len() == 0 && !compares
 		return nil
 	})
 	return nothing
