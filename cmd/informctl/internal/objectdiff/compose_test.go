@@ -41,11 +41,13 @@ func TestCompose(t *testing.T) {
 			fields{field("a", "", `[{"type":"y"}]`)},
 		},
 		"in another order": {
-			fields{field("a", "", `[{"ip":"a"},{"ip":"b"}]`)}, fields{field("a[*]", `["ip=a","ip=b"]`, `["ip=b","ip=a"]`)},
+			fields{field("a", "", `[{"ip":"a"},{"ip":"b"}]`)},
+			fields{field("a[*]", `["ip=a","ip=b"]`, `["ip=b","ip=a"]`)},
 			fields{field("a", "", `[{"ip":"b"},{"ip":"a"}]`)},
 		},
 		"in another order, then removed": {
-			fields{field("a[*]", `["ip=a","ip=b"]`, `["ip=b","ip=a"]`)}, fields{field("a", `[{"ip":"b"},{"ip":"a"}]`, "")},
+			fields{field("a[*]", `["ip=a","ip=b"]`, `["ip=b","ip=a"]`)},
+			fields{field("a", `[{"ip":"b"},{"ip":"a"}]`, "")},
 			fields{field("a", `[{"ip":"a"},{"ip":"b"}]`, "")},
 		},
 		"in another order, without keys": {
