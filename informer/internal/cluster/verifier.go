@@ -22,9 +22,6 @@ const (
 	// Followed is the reason of the list of another cluster that an informer in memory
 	// takes for its own.
 	Followed = "the server is another cluster than before"
-	// ForeignContent is the reason of a checkpoint from when objects of another cluster
-	// are stored, until the server is the right one and is listed.
-	ForeignContent = store.ForeignContent
 )
 
 // Verifier asks the server whether it is the cluster of a scope. Only the reflector's
@@ -118,7 +115,7 @@ func (v *Verifier) Failed() bool { return v != nil && v.failed }
 // DropForeign deletes what an earlier process has listed of another cluster. The log has
 // these objects, so it needs their deletions, too.
 func DropForeign(s store.Store) error {
-	if s.Checkpoint().Reason != ForeignContent || s.Len() == 0 {
+	if s.Checkpoint().Reason != store.ForeignContent || s.Len() == 0 {
 		return nil
 	}
 	nothing, err := s.Relist()

@@ -102,7 +102,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		return nil
 	}
 	if p.state.Foreign() == cluster.Foreign {
-		if _, err := p.invalidate(ctx, cluster.ForeignContent); err != nil {
+		if _, err := p.invalidate(ctx, store.ForeignContent); err != nil {
 			return err
 		}
 	}
@@ -136,7 +136,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 		again = r.reason != writtenBeside && !p.opts.Follow && r.held.WrittenBeside()
 		if why = p.state.Listed(rv); why == cluster.Foreign {
-			why = cluster.ForeignContent
+			why = store.ForeignContent
 		}
 		if why != "" {
 			p.opts.Applied(r.newest)

@@ -137,7 +137,7 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	switch was := p.store.Checkpoint().Reason; was {
 	// Until the right cluster is listed: the next process drops what there is. Until a
 	// list is whole: what there is is none.
-	case cluster.ForeignContent, heal.WrittenUnlisted:
+	case store.ForeignContent, heal.WrittenUnlisted:
 		noted = was
 	}
 	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted || noted == heal.WrittenUnlisted) {

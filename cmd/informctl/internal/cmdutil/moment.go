@@ -3,6 +3,7 @@ package cmdutil
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,9 @@ import (
 
 // yesterday is a day before now, or a time of that day.
 const yesterday = "yesterday"
+
+// clocks are the layouts of a time of day.
+var clocks = []string{"15:04", time.TimeOnly}
 
 // ParseMoment parses a time as people write it, in the zone of now unless it names one: a
 // time of day, which is the last one that is not after now, a date and a time, yesterday
@@ -38,7 +42,7 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 		return now.AddDate(0, 0, -1), nil
 	}
 	clock, ofYesterday := strings.CutPrefix(text, yesterday+" ")
-	for _, layout := range []string{"15:04", time.TimeOnly} {
+	for _, layout := range clocks {
 		t, err := time.Parse(layout, clock)
 		if err != nil {
 			continue
@@ -76,9 +80,10 @@ func ParseEnd(text string, from, now time.Time) (time.Time, error) {
 
 // isClock reports whether a text is a time of day.
 func isClock(text string) bool {
-	_, err := time.Parse("15:04", text)
-	_, err2 := time.Parse(time.TimeOnly, text)
-	return err == nil || err2 == nil
+	return slices.ContainsFunc(clocks, func(layout string) bool {
+		_, err := time.Parse(layout, text)
+		return err == nil
+	})
 }
 
 // LastOf returns the end of the second of a moment that was written without fractions of

@@ -110,20 +110,16 @@ func reordered(in []any, order any) (out []any, ok bool) {
 	from := make([]int, len(of)) // where each of them is now
 	for n, key := range of {
 		text, isText := key.(string)
-		from[n] = slices.IndexFunc(in, func(element any) bool {
-			return reflect.DeepEqual(element, key) || isText && hasKey(element, "["+text+"]")
-		})
-		for from[n] >= 0 && isTaken[from[n]] { // equal ones are taken in turn
-			next := slices.IndexFunc(in[from[n]+1:], func(element any) bool { return reflect.DeepEqual(element, in[from[n]]) })
-			if next < 0 {
-				return in, false
+		from[n] = -1
+		for i, element := range in {
+			if !isTaken[i] && (reflect.DeepEqual(element, key) || isText && hasKey(element, "["+text+"]")) {
+				from[n], isTaken[i] = i, true
+				break
 			}
-			from[n] += 1 + next
 		}
 		if from[n] < 0 {
 			return in, false
 		}
-		isTaken[from[n]] = true
 	}
 	out = slices.Clone(in)
 	for n, at := range slices.Sorted(maps.Keys(isTaken)) {
