@@ -27,14 +27,14 @@ var (
 // ParsePaths parses lists of paths that commas separate. A single one may be written as a
 // JSONPath, {.spec.replicas}, as other options take it.
 func ParsePaths(lists []string) (all []Path, err error) {
-	for _, list := range lists {
-		list := strings.TrimSpace(list)
+	for _, given := range lists {
+		list := strings.TrimSpace(given)
 		if inner, ok := strings.CutPrefix(list, "{"); ok && strings.HasSuffix(inner, "}") {
 			list = strings.TrimSpace(strings.TrimSuffix(inner, "}"))
 		}
 		list = strings.TrimPrefix(list, "$")
 		if !allPaths.MatchString(list) {
-			return nil, fmt.Errorf(`%q is no path of a field, as spec.replicas or metadata.annotations["example.com/a"]`, list)
+			return nil, fmt.Errorf(`%q is no path of a field, as spec.replicas or metadata.annotations["example.com/a"]`, given)
 		}
 		for _, text := range onePath.FindAllString(list, -1) {
 			path := pathPart.FindAllString(strings.ReplaceAll(text, "[*]", ""), -1)
