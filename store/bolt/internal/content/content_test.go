@@ -251,3 +251,38 @@ func TestDamagedRecordReplaced(t *testing.T) {
 		t.Error("after another dictionary:", err)
 	}
 }
+
+// TestValueStays checks that a change of an object leaves the pages of an index as they
+// are if its value stays.
+func TestValueStays(t *testing.T) {
+	f := newFile(t)
+	var entries, changed []*overlay.Entry
+	for i := range 500 { // more than a bucket has inside another one's page
+		e := entry(fmt.Sprintf("namespace/name-%03d", i), "one")
+		entries = append(entries, e)
+		other := entry(e.Key, "two")
+		other.Head.Index = e.Head.Index
+		changed = append(changed, other)
+	}
+	root := func() (root string) {
+		f.update(func(tx *bbolt.Tx) error {
+			root = fmt.Sprint(tx.Bucket([]byte("scope")).Bucket(layout.Indexes).Bucket([]byte("by")).Root())
+			return nil
+		})
+		return root
+	}
+	f.write(entries...)
+	before := root()
+	f.write(changed[:2]...)
+	f.write(changed...)
+	if after := root(); after != before || before == "0" {
+		t.Errorf("the index begins at page %s, and began at %s", after, before)
+	}
+	f.write(entry(entries[0].Key, "three"))
+	if after := root(); after == before {
+		t.Error("another value was not written")
+	}
+	if err := f.verify(); err != nil {
+		t.Error(err)
+	}
+}

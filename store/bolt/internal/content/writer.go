@@ -5,6 +5,7 @@ package content
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/go-logr/logr"
 	bbolt "go.etcd.io/bbolt"
@@ -192,8 +193,10 @@ func (w *Writer) recount() {
 	}
 }
 
-// index replaces the index entries of one object. The old header may name entries of an
-// index that was rebuilt since; they do not exist any more and are skipped.
+// index replaces the index entries of one object. It writes nothing for a value that
+// stays, as most do when an object changes: the pages of the index stay clean. The old
+// header may name entries of an index that was rebuilt since; they do not exist any more
+// and are skipped.
 func (w *Writer) index(key string, old, now *record.Header) error {
 	for name, state := range w.Manifest.Indexes {
 		var was, is []string
@@ -211,8 +214,9 @@ func (w *Writer) index(key string, old, now *record.Header) error {
 			return err
 		}
 		for _, value := range was {
-			k, _ := record.IndexEntry(value, key)
-			if b.Get(k) == nil {
+			k, v := record.IndexEntry(value, key)
+			there := b.Get(k)
+			if there == nil || bytes.Equal(there, v) && slices.Contains(is, value) {
 				continue
 			}
 			state.Tally.Remove(record.Checksum(k))
@@ -222,10 +226,14 @@ func (w *Writer) index(key string, old, now *record.Header) error {
 		}
 		for _, value := range is {
 			k, v := record.IndexEntry(value, key)
+			there := b.Get(k)
+			if there != nil && bytes.Equal(there, v) {
+				continue
+			}
 			if w.ends != nil {
 				w.append(name, b, k)
 			}
-			if b.Get(k) == nil {
+			if there == nil {
 				state.Tally.Add(record.Checksum(k))
 			}
 			if err := b.Put(k, v); err != nil {
