@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/informctl/informctl/e2e/controlplane"
@@ -22,6 +24,7 @@ type apiServer struct {
 	url        string // of this command's server
 	kubeconfig string // of a kube-apiserver
 	pid        int
+	objects    int // of the group's kind, with those that a kube-apiserver makes itself
 	// reset advances the resource version by ahead. This command's server restores its
 	// first state before that.
 	reset func(ctx context.Context, ahead int) error
@@ -58,7 +61,7 @@ func (r *run) startServer(ctx context.Context, g *group) (*apiServer, error) {
 	}
 	g.served = answer.served
 	return &apiServer{
-		url: answer.URL, pid: cmd.Process.Pid, stop: stop,
+		url: answer.URL, pid: cmd.Process.Pid, objects: g.Objects, stop: stop,
 		reset: func(ctx context.Context, ahead int) error {
 			_, err := controller{answer.URL}.ask(ctx, "reset", ahead, 0)
 			return err
@@ -66,8 +69,8 @@ func (r *run) startServer(ctx context.Context, g *group) (*apiServer, error) {
 	}, nil
 }
 
-// startKube blocks until a kube-apiserver serves the group's pods. Its files are in a new
-// directory below r.dir, which stop removes.
+// startKube blocks until a kube-apiserver serves the group's objects. Its files are in a
+// new directory below r.dir, which stop removes.
 func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error) {
 	dir, err := os.MkdirTemp(r.dir, "kube-")
 	if err != nil {
@@ -84,8 +87,12 @@ func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error)
 		return nil, err
 	}
 	stop = func() error { return errors.Join(cp.Stop(), os.RemoveAll(dir)) }
-	fmt.Fprintf(r.progress, "creating %d pods\n", g.Objects)
-	if err := controlplane.Load(ctx, cp.Config(), controlplane.LoadOptions{Pods: g.Objects, Seed: seed}); err != nil {
+	fmt.Fprintf(r.progress, "creating %d %s\n", g.Objects, g.Kind.name)
+	load := controlplane.LoadOptions{Pods: g.Objects, Seed: seed}
+	if g.Kind.name != boundKind {
+		load = controlplane.LoadOptions{ConfigMaps: g.Objects, Seed: seed}
+	}
+	if err := controlplane.Load(ctx, cp.Config(), load); err != nil {
 		return nil, err
 	}
 	client, err := kubernetes.NewForConfig(cp.Config())
@@ -93,16 +100,17 @@ func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error)
 		return nil, err
 	}
 	g.Kube = cp.Version()
-	if g.served, err = g.Kind.weigh(ctx, client); err != nil {
+	var objects int
+	if objects, g.served, err = g.Kind.weigh(ctx, cp.Config()); err != nil {
 		return nil, err
 	}
 	return &apiServer{
-		kubeconfig: cp.Kubeconfig(), pid: cp.APIServerPID(), stop: stop,
+		kubeconfig: cp.Kubeconfig(), pid: cp.APIServerPID(), objects: objects, stop: stop,
 		reset: func(ctx context.Context, ahead int) error {
 			// Writes to another resource do not change the measured objects.
 			for range ahead {
-				other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
-				if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, other, metav1.CreateOptions{}); err != nil {
+				other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
+				if _, err := client.CoreV1().Secrets(metav1.NamespaceDefault).Create(ctx, other, metav1.CreateOptions{}); err != nil {
 					return fmt.Errorf("advance the resource version: %w", err)
 				}
 			}
@@ -111,13 +119,16 @@ func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error)
 	}, nil
 }
 
-// weigh returns the size of all pods. It reads them, because the API server has added
-// fields to what was written.
-func (k kind) weigh(ctx context.Context, client kubernetes.Interface) (s served, err error) {
-	pods := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (kruntime.Object, error) {
-		return client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
-	}))
-	err = pods.EachListItem(ctx, metav1.ListOptions{}, func(obj kruntime.Object) error {
+// weigh returns the number and the size of all objects. It reads them, because the API
+// server has added fields to what was written.
+func (k kind) weigh(ctx context.Context, cfg *rest.Config) (objects int, s served, err error) {
+	lw, err := k.listWatch(cfg)
+	if err != nil {
+		return 0, s, err
+	}
+	all := pager.New(cache.ToListerWatcherWithContext(lw).ListWithContext)
+	err = all.EachListItem(ctx, metav1.ListOptions{}, func(obj kruntime.Object) error {
+		objects++
 		text, err := compactJSON(obj)
 		if err != nil {
 			return err
@@ -128,7 +139,7 @@ func (k kind) weigh(ctx context.Context, client kubernetes.Interface) (s served,
 		return err
 	})
 	if err != nil {
-		return s, fmt.Errorf("read the pods of the kube-apiserver: %w", err)
+		return 0, s, fmt.Errorf("read the %s of the kube-apiserver: %w", k.name, err)
 	}
-	return s, nil
+	return objects, s, nil
 }

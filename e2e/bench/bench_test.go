@@ -14,7 +14,7 @@ import (
 // TestEveryRow runs the whole command with few objects, in parallel parts.
 func TestEveryRow(t *testing.T) {
 	measured := map[string]bool{}
-	for _, part := range []string{"^relist", "^(saturated|p50|p99|rate)", "^(cold|warm|loaded|read|get|list|by-index|keys|longest|decoded|file)", "^restart"} {
+	for _, part := range []string{"^relist", "^(saturated|p50|p99|rate)", "^(cold|warm|loaded|read|get|list|by-index|keys|longest|decoded|file|query)", "^restart"} {
 		only := regexp.MustCompile(part)
 		for _, row := range rows() {
 			if only.MatchString(row.name) {
@@ -61,8 +61,8 @@ func runPart(t *testing.T, only *regexp.Regexp) {
 	}
 }
 
-// TestKube measures pods on a real API server. Of many fewer, a warm start would ask for
-// all, see reflector.WholeLimit.
+// TestKube measures pods and config maps on a real API server. Of many fewer, a warm
+// start would ask for all, see reflector.WholeLimit.
 func TestKube(t *testing.T) {
 	t.Parallel()
 	r := newRun(options{
@@ -72,19 +72,23 @@ func TestKube(t *testing.T) {
 	if err := r.all(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	g := r.results.Groups[0]
-	cold, warm := g.ClientGo[source{"cold", "bytes"}], g.Ours[source{"warm", "bytes"}]
-	if len(cold) != 1 || len(warm) != 1 || warm[0] >= cold[0] {
-		t.Errorf("bytes of client-go's start: %v; of a warm start: %v", cold, warm)
+	if len(r.results.Groups) != len(kubeKinds) {
+		t.Errorf("%d groups", len(r.results.Groups))
 	}
-	for _, scenario := range []string{"cold", "warm", "loaded"} {
-		if got := g.Ours[source{scenario, "added"}]; len(got) != 1 {
-			t.Errorf("%s: %v", scenario, got)
+	for _, g := range r.results.Groups {
+		cold, warm := g.ClientGo[source{"cold", "bytes"}], g.Ours[source{"warm", "bytes"}]
+		if len(cold) != 1 || len(warm) != 1 || warm[0] >= cold[0] {
+			t.Errorf("%s: bytes of client-go's start: %v; of a warm start: %v", g.Kind.name, cold, warm)
 		}
-	}
-	// A list of 100 pods takes less than a step of the clock.
-	if used := g.ClientGo[source{"cold", "serverCPU"}]; len(used) != 1 || used[0] < 0 {
-		t.Errorf("CPU time of the API server: %v", used)
+		for _, scenario := range []string{"cold", "warm", "loaded"} {
+			if got := g.Ours[source{scenario, "added"}]; len(got) != 1 {
+				t.Errorf("%s, %s: %v", g.Kind.name, scenario, got)
+			}
+		}
+		// A list of 100 pods takes less than a step of the clock.
+		if used := g.ClientGo[source{"cold", "serverCPU"}]; len(used) != 1 || used[0] < 0 {
+			t.Errorf("%s: CPU time of the API server: %v", g.Kind.name, used)
+		}
 	}
 	if left, err := os.ReadDir(r.dir); err != nil || slices.ContainsFunc(left, fs.DirEntry.IsDir) {
 		t.Errorf("directories that are left: %v, %v", left, err)

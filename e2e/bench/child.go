@@ -40,6 +40,7 @@ type task struct {
 	Kubeconfig string // of a kube-apiserver, if URL is empty
 	Ours       bool
 	File       string // of ours: created if it does not exist
+	Command    string // path of informctl
 	Scenario   scenario
 	Seconds    float64       // duration of changes at a rate
 	Quiet      time.Duration // time without activity after which a state is settled
@@ -79,6 +80,9 @@ func measure(ctx context.Context, t task) (_ figures, err error) {
 	lw, err := k.listWatch(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if t.Scenario.Query {
+		return c.figures, c.query(ctx)
 	}
 	if t.Scenario.Restart {
 		return c.figures, c.restart(ctx, lw)

@@ -22,6 +22,7 @@
 // server does not limit what is measured. Between measurements it returns to its first
 // state.
 //
-// With -kube the server is a kube-apiserver of package controlplane, and the group
-// contains only the starts: the later steps need a server that changes on command.
+// With -kube the server is also a kube-apiserver of package controlplane, of pods and of
+// config maps. These groups contain only the starts: the later steps need a server that
+// changes on command.
 package main

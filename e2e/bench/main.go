@@ -50,7 +50,7 @@ type options struct {
 	// gogc is GOGC of the measured processes, not of the server; "" means Go's.
 	gogc string
 	// add keeps the results of an earlier run. report measures nothing. kube also
-	// measures kubeSize pods on a kube-apiserver.
+	// measures kubeSize pods, and as many config maps, on a kube-apiserver.
 	add, report, kube bool
 	kubeSize          int
 }
@@ -75,8 +75,8 @@ func bench(ctx context.Context, args []string, progress io.Writer) error {
 	flags.StringVar(&o.gogc, "gogc", "", "GOGC of the processes that are measured, which the report does not say")
 	flags.BoolVar(&o.add, "add", false, "keep the groups in benchmarks.json that this run does not measure")
 	flags.BoolVar(&o.report, "report", false, "write the report from benchmarks.json and measure nothing")
-	flags.BoolVar(&o.kube, "kube", false, "measure pods of a real kube-apiserver, too")
-	flags.IntVar(&o.kubeSize, "kube-size", 10_000, "number of pods for -kube")
+	flags.BoolVar(&o.kube, "kube", false, "measure pods and config maps of a real kube-apiserver, too")
+	flags.IntVar(&o.kubeSize, "kube-size", 20_000, "number of pods, and of config maps, for -kube")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	hotKeys  = 100  // read repeatedly
-	coldKeys = 2000 // read once, if there are that many
+	hotKeys    = 100  // read repeatedly
+	coldKeys   = 2000 // read once, if there are that many
+	randomKeys = 1000 // of the coldKeys, the last, which are read in random order then
 )
 
 // reader is a lister of client-go or ours.
@@ -70,11 +71,21 @@ func measureReads[T kruntime.Object](c *child) error {
 		return err
 	}
 	c.figures["getCold"] = time.Since(began).Seconds() / float64(len(cold))
-	perGet, err := perCall(budget, get(hot))
-	if err != nil {
-		return err
+	rng := rand.New(rand.NewPCG(seed, 1))
+	random := make([]cache.ObjectName, 10*randomKeys)
+	for i := range random {
+		random[i] = cold[len(cold)-1-rng.IntN(min(randomKeys, len(cold)))]
 	}
-	c.figures["getHot"] = perGet / float64(len(hot))
+	for _, read := range []struct {
+		name  string
+		names []cache.ObjectName
+	}{{"getOne", slices.Repeat(hot[:1], hotKeys)}, {"getHot", hot}, {"getRandom", random}} {
+		perNames, err := perCall(budget, get(read.names))
+		if err != nil {
+			return err
+		}
+		c.figures[read.name] = perNames / float64(len(read.names))
+	}
 	if err := c.measureLists(budget, names[0], func(s labels.Selector) (int, error) {
 		found, err := r.list(s)
 		return len(found), err

@@ -30,7 +30,7 @@ func fabricated(t *testing.T, kindName string, objects int, kube string) *group 
 	}
 	onlyHere := map[string]bool{} // scenarios that need this command's server
 	for _, s := range scenarios() {
-		onlyHere[s.Name] = s.After != "" || s.Restart
+		onlyHere[s.Name] = s.After != "" || s.Restart || s.Query
 	}
 	n := float64(objects)
 	for _, row := range rows() {

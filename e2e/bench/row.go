@@ -154,6 +154,8 @@ func readRows() []row {
 	}
 	return []row{
 		same("get-hot", "Get, read before", duration, "reads", "getHot", timesAtMost("2.0 times client-go's", 2)),
+		same("get-one", "Get, one object in a loop", duration, "reads", "getOne", nil),
+		same("get-random", "Get, read before, in random order", duration, "reads", "getRandom", nil),
 		same("get-cold", "Get, not read before", duration, "reads", "getCold", atMost("45 µs", 45e-6)),
 		same("list", "List of all", duration, "reads", "listAll", atMost("1.5 s, 60 µs an object on two cores", 1.5)),
 		same("list-label", "List by a label", duration, "reads", "byLabel", nil),
@@ -167,6 +169,8 @@ func readRows() []row {
 		decoded("list", "List of all", "listAll", timesAtMost("1.2 times client-go's", 1.2)),
 		decoded("label", "List by a label", "byLabel", nil),
 		decoded("by-index", "ByIndex of namespace `default`", "byIndex", nil),
+		{name: "query", title: "`informctl query pods NAME`, a process", unit: duration, ours: source{"query", "name"}},
+		{name: "query-nothing", title: "`informctl version`, a process", unit: duration, ours: source{"query", "nothing"}},
 		{name: "file", title: "size of the file", unit: size, ours: source{"cold", "file"}},
 		{
 			name: "file-json", title: "size of the file, of the objects' compact JSON", unit: fraction, ours: source{"cold", "fileOfJSON"},

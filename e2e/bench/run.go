@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/informctl/informctl/e2e/program"
 )
 
 // childTimeout is the time after which a child has failed.
@@ -23,6 +25,7 @@ const childTimeout = 10 * time.Minute
 type run struct {
 	options
 	progress   io.Writer
+	command    string // path of informctl, "" if it is not measured
 	conditions conditions
 	results    results
 }
@@ -62,6 +65,11 @@ func (r *run) all(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if r.wanted()["query"] && slices.ContainsFunc(plan, func(p planned) bool { return p.Kind.name == boundKind }) {
+		if r.command, err = program.Release(ctx, r.dir); err != nil {
+			return err
+		}
+	}
 	for _, p := range plan {
 		if err := r.group(ctx, p); err != nil {
 			return err
@@ -83,6 +91,10 @@ type planned struct {
 	start func(context.Context, *group) (*apiServer, error)
 }
 
+// kubeKinds are the kinds that are measured on a kube-apiserver: a large one and a small
+// one.
+var kubeKinds = []string{boundKind, "configmaps"}
+
 func (r *run) plan() (plan []planned, err error) {
 	for _, name := range r.kinds {
 		k, err := kindOf(name)
@@ -97,9 +109,15 @@ func (r *run) plan() (plan []planned, err error) {
 			plan = append(plan, planned{&group{Kind: k, Objects: n}, r.startServer})
 		}
 	}
-	if r.kube {
-		pods, err := kindOf("pods")
-		return append(plan, planned{&group{Kind: pods, Objects: r.kubeSize}, r.startKube}), err
+	if !r.kube {
+		return plan, nil
+	}
+	for _, name := range kubeKinds {
+		k, err := kindOf(name)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, planned{&group{Kind: k, Objects: r.kubeSize}, r.startKube})
 	}
 	return plan, nil
 }
@@ -149,7 +167,7 @@ func (r *run) group(ctx context.Context, p planned) (err error) {
 func (g *group) has(s scenario) bool {
 	switch {
 	case g.Kube != "":
-		return s.After == "" && !s.Restart
+		return s.After == "" && !s.Restart && !s.Query
 	case g.Kind.name == boundKind:
 		return true
 	}
@@ -176,8 +194,8 @@ func (r *run) measure(ctx context.Context, g *group, server *apiServer, s scenar
 	}
 	what := fmt.Sprintf("%s, %d, round %d, %s, %s", g.Kind.name, g.Objects, round+1, s.Name, side)
 	t := task{
-		Kind: g.Kind.name, Objects: g.Objects, URL: server.url, Kubeconfig: server.kubeconfig, Ours: ours, Scenario: s,
-		Seconds: r.seconds, Quiet: r.quiet, File: filepath.Join(r.dir, "informers.db"),
+		Kind: g.Kind.name, Objects: server.objects, URL: server.url, Kubeconfig: server.kubeconfig, Ours: ours, Scenario: s,
+		Seconds: r.seconds, Quiet: r.quiet, File: filepath.Join(r.dir, "informers.db"), Command: r.command,
 	}
 	if r.profile != "" {
 		t.Profile = filepath.Join(r.profile, fmt.Sprintf("%s-%d-%s-%s.pprof", g.Kind.name, g.Objects, s.Name, side))

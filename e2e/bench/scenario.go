@@ -21,6 +21,8 @@ type scenario struct {
 	DecodedBytes int64
 	// Restart measures a controller that is started twice, with a file of its own.
 	Restart bool
+	// Query measures the command on the file, which no informer has open.
+	Query   bool
 	After   string // runs after the start, see afters; "" means nothing
 	Percent int    // of the objects are changed before a relist
 	Rate    int    // changes per second; 0 means as fast as possible
@@ -42,6 +44,7 @@ func scenarios() []scenario {
 		{Name: "reads", EachKind: true, After: reads},
 		{Name: "decoded", OursOnly: true, After: reads, DecodedBytes: -1},
 		{Name: "restart", Restart: true},
+		{Name: "query", OursOnly: true, Query: true},
 	}
 }
 

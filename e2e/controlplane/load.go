@@ -25,17 +25,18 @@ const writers = 32
 type LoadOptions struct {
 	// First is the number of the first object of each kind, 0 by default.
 	First int
-	// Pods and Widgets are the numbers of objects to create.
-	Pods    int
-	Widgets int
+	// Pods, ConfigMaps and Widgets are the numbers of objects to create.
+	Pods       int
+	ConfigMaps int
+	Widgets    int
 	// Seed is passed to package testobjects.
 	Seed int64
 }
 
-// Load creates the namespaces, pods and widgets of package testobjects with their
-// statuses, with two requests each, and the CRD of the widgets if there are any. The pods
-// and widgets must not exist yet; the namespaces and the CRD may. Load blocks until all
-// objects are written, ctx ends or a write fails.
+// Load creates the namespaces, pods, config maps and widgets of package testobjects, and
+// the CRD of the widgets if there are any. Pods and widgets get their statuses in a
+// second request. The pods, config maps and widgets must not exist yet; the namespaces
+// and the CRD may. Load blocks until all objects are written, ctx ends or a write fails.
 func Load(ctx context.Context, cfg *rest.Config, opts LoadOptions) error {
 	protobuf := rest.CopyConfig(cfg)
 	protobuf.ContentType = runtime.ContentTypeProtobuf
@@ -59,6 +60,9 @@ func Load(ctx context.Context, cfg *rest.Config, opts LoadOptions) error {
 	g.SetLimit(writers)
 	for i := opts.First; i < opts.First+opts.Pods && ctx.Err() == nil; i++ {
 		g.Go(func() error { return createPod(ctx, client, testobjects.Pod(i, opts.Seed)) })
+	}
+	for i := opts.First; i < opts.First+opts.ConfigMaps && ctx.Err() == nil; i++ {
+		g.Go(func() error { return createConfigMap(ctx, client, testobjects.ConfigMap(i, opts.Seed)) })
 	}
 	for i := opts.First; i < opts.First+opts.Widgets && ctx.Err() == nil; i++ {
 		g.Go(func() error { return createWidget(ctx, custom, i, opts.Seed) })
@@ -109,6 +113,14 @@ func createPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod
 	created.Status = pod.Status
 	if _, err := pods.UpdateStatus(ctx, created, metav1.UpdateOptions{FieldManager: "kubelet"}); err != nil {
 		return fmt.Errorf("write status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+func createConfigMap(ctx context.Context, client kubernetes.Interface, cm *corev1.ConfigMap) error {
+	testobjects.ClearServerFields(cm)
+	if _, err := client.CoreV1().ConfigMaps(cm.Namespace).Create(ctx, cm, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create config map %s/%s: %w", cm.Namespace, cm.Name, err)
 	}
 	return nil
 }

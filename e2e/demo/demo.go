@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/e2e/program"
 )
 
 const (
@@ -202,7 +203,8 @@ func (d *demo) build(ctx context.Context) (_ string, err error) {
 	if err := d.meter.writeKubeconfig(d.cp.Kubeconfig(), kubeconfig); err != nil {
 		return "", err
 	}
-	d.informctl, err = buildInformctl(ctx, d.dir, kubeconfig)
+	path, err := program.Release(ctx, d.dir)
+	d.informctl = &informctl{path: path, dir: d.dir, kubeconfig: kubeconfig}
 	return "", err
 }
 

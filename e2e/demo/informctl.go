@@ -9,9 +9,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/informctl/informctl/e2e/program"
 )
 
 // resources are the resources that informctl watches.
@@ -21,34 +22,6 @@ var resources = []string{"pods", "widgets"}
 type informctl struct {
 	path, dir, kubeconfig string
 	env                   []string // beside KUBECONFIG
-}
-
-// buildInformctl builds the program into dir in the same way as make build.
-func buildInformctl(ctx context.Context, dir, kubeconfig string) (*informctl, error) {
-	const module = "github.com/informctl/informctl"
-	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
-	root, err := list.Output()
-	if err != nil {
-		return nil, fmt.Errorf("find module %s: %w", module, outputError(err))
-	}
-	c := &informctl{path: filepath.Join(dir, "informctl"), dir: dir, kubeconfig: kubeconfig}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", c.path, ".")
-	// The command is a separate module.
-	build.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "informctl")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if _, err := build.Output(); err != nil {
-		return nil, fmt.Errorf("build informctl: %w", outputError(err))
-	}
-	return c, nil
-}
-
-// outputError adds the text that a program wrote to standard error.
-func outputError(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
-		return fmt.Errorf("%w: %s", err, exit.Stderr)
-	}
-	return err
 }
 
 func (c *informctl) command(ctx context.Context, args ...string) *exec.Cmd {
@@ -62,7 +35,7 @@ func (c *informctl) command(ctx context.Context, args ...string) *exec.Cmd {
 func (c *informctl) output(ctx context.Context, args ...string) ([]byte, error) {
 	out, err := c.command(ctx, args...).Output()
 	if err != nil {
-		return nil, fmt.Errorf("informctl %s: %w", args[0], outputError(err))
+		return nil, fmt.Errorf("informctl %s: %w", args[0], program.OutputError(err))
 	}
 	return out, nil
 }

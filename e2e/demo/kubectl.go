@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/e2e/program"
 )
 
 // served is a running "informctl serve".
@@ -71,7 +72,7 @@ func (d *demo) showKubectl(ctx context.Context, head int, args ...string) error 
 	begin := time.Now()
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("kubectl %s: %w", args[0], outputError(err))
+		return fmt.Errorf("kubectl %s: %w", args[0], program.OutputError(err))
 	}
 	took := time.Since(begin)
 	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")

@@ -1,11 +1,15 @@
-// Package program builds the programs that tests run.
+// Package program builds the programs that tests, the demo and the benchmark run.
 package program
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/informctl/informctl/e2e/controlplane"
@@ -50,6 +54,35 @@ func Informctl(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return own
+}
+
+// Release builds informctl into dir in the same way as make build, and returns the path
+// of the program.
+func Release(ctx context.Context, dir string) (path string, err error) {
+	const module = "github.com/informctl/informctl"
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("find module %s: %w", module, OutputError(err))
+	}
+	path = filepath.Join(dir, "informctl")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, ".")
+	// The command is a separate module.
+	build.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "informctl")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if _, err := build.Output(); err != nil {
+		return "", fmt.Errorf("build informctl: %w", OutputError(err))
+	}
+	return path, nil
+}
+
+// OutputError adds to the error of exec.Cmd.Output what the program wrote to standard
+// error.
+func OutputError(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	return err
 }
 
 // copyProgram copies a program: the next build may replace the shared one.
