@@ -197,7 +197,7 @@ func protobufList(t *Tap, a *answer, all []byte) ([]byte, bool) {
 	}
 	w := marker{tap: t, answer: a}
 	rv := ""
-	slim := make([]byte, 0, len(message)+len(message)/8)
+	slim := make([]byte, 0, len(message)/8)
 	for len(message) > 0 {
 		f, rest, ok := cut(message)
 		if !ok {

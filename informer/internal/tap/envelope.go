@@ -177,14 +177,14 @@ func (w *marker) mark(message []byte, deleted bool) (item []byte, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	how := w.tap.choose()
-	if w.data, ok = w.tap.protobuf.AppendMessage(w.data[:0], message); !ok || len(m.SelfLink) > 0 {
-		if how = asSent; !hasOneMetadata(message) {
-			return nil, false
-		}
-		w.data = append(w.data[:0], m.SelfLink...)
+	how, kept := w.tap.choose(), []byte(nil)
+	w.data, ok = w.tap.protobuf.AppendMessage(w.data[:0], message)
+	if ok && len(m.SelfLink) == 0 {
+		kept = bytes.Clone(w.data)
+	} else if how = asSent; !hasOneMetadata(message) {
+		return nil, false
 	}
-	link := len(w.tap.mark) + numbers + 2 + len(w.data)
+	link := len(w.tap.mark) + numbers + 2 + len(m.SelfLink)
 	size := sizeOf(link)
 	w.item = w.item[:0]
 	if how == isSlim {
@@ -204,7 +204,7 @@ func (w *marker) mark(message []byte, deleted bool) (item []byte, ok bool) {
 	w.item = protowire.AppendTag(w.item, metaSelfLink, protowire.BytesType)
 	w.item = protowire.AppendVarint(w.item, uint64(link))
 	w.item = append(w.item, w.tap.mark...)
-	w.item = appendNumbers(w.item, w.answer.number, w.tap.next(w.answer))
-	w.item = append(append(w.item, fate(deleted), how), w.data...)
+	w.item = appendNumbers(w.item, w.answer.number, w.tap.next(w.answer, kept))
+	w.item = append(append(w.item, fate(deleted), how), m.SelfLink...)
 	return w.item, true
 }

@@ -41,7 +41,7 @@ func (w *jsonMarker) mark(b, text []byte, deleted bool) (_ []byte, size int, ok 
 	if string(m.APIVersion) != t.apiVersion || t.kind != "" && string(m.Kind) != t.kind {
 		return b, 0, false
 	}
-	link := appendNumbers([]byte(t.mark), w.answer.number, t.nextKept(w.answer, kept))
+	link := appendNumbers([]byte(t.mark), w.answer.number, t.next(w.answer, kept))
 	link = append(append(link, fate(deleted), how), m.SelfLink...)
 	if how == isSlim {
 		return appendSlim(b, m, link), at.End, true

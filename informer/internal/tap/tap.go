@@ -4,9 +4,9 @@
 // the same bytes. A request whose context carries a [Tap] avoids both: a
 // [http.RoundTripper] calls [Tap.Open] with the answer, and client-go then receives slim
 // objects, which have a name, a namespace, a UID, a resource version and, as their
-// selfLink, all bytes of the object, or which of those that the Tap keeps it is.
-// [Tap.Take] turns a slim object into a [store.EncodedObject]. No API server since
-// Kubernetes 1.20 sets selfLink. Authorization, retries, rate limits and the
+// selfLink, which object of which answer they are. The Tap keeps the bytes of the object
+// until [Tap.Take] turns the slim object into a [store.EncodedObject]. No API server
+// since Kubernetes 1.20 sets selfLink. Authorization, retries, rate limits and the
 // ListerWatcher of the user stay as they are.
 //
 // # Which answers
@@ -15,10 +15,9 @@
 // tapped, and of them only messages that the codec would write for the decoded object: a
 // message with a field that the Go type does not have, for example, reaches client-go
 // whole. Of unstructured objects, lists and watches in JSON are tapped, and an object
-// that is unusual, for example in the types of its metadata, comes whole, too. The Tap
-// keeps the others, in the codec's encoding, until they are taken. The first answer that
-// cannot be tapped, such as one in another encoding, ends the tap: client-go then decodes
-// all objects.
+// that is unusual, for example in the types of its metadata, comes whole, too. The first
+// answer that cannot be tapped, such as one in another encoding, ends the tap: client-go
+// then decodes all objects.
 //
 // # ListerWatchers that change or omit objects
 //
@@ -29,7 +28,8 @@
 // was slim, differs from its bytes or is not the next one of its answer, Take returns
 // [ErrChanged], and the tap has ended. [Tap.Reached] does so if the last objects of a
 // list, or those before a bookmark, were not taken. The caller lists again, because
-// earlier objects may have been changed or omitted, too.
+// earlier objects may have been changed or omitted, too. The tap also ends if a watch has
+// sent 64 MiB of objects that were not taken.
 //
 // # Malformed objects
 //
@@ -115,9 +115,10 @@ type answer struct {
 	closed bool
 	sent   uint64 // objects
 	taken  uint64
-	// encoded contains the objects of an answer in JSON that were sent and not taken yet,
-	// nil for those that are asSent.
+	// encoded contains the objects of an answer that were sent and not taken yet, nil for
+	// those that are asSent. kept is the number of their bytes.
 	encoded [][]byte
+	kept    int
 }
 
 // point is a place in an answer that has a resource version: the end of a list, or a
@@ -135,8 +136,8 @@ const (
 	isLive    = 'l'
 	isDeleted = 'd' // it comes with a deletion
 
-	isSlim  = 'r' // the rest is the object in protobuf; the Tap keeps one in JSON
-	isWhole = 's' // the same, and client-go receives the whole object, too
+	isSlim  = 'r' // client-go receives no more than the identity of the object
+	isWhole = 's' // client-go receives the whole object, too
 	asSent  = 'p' // there is no encoding; the rest is the selfLink, as that of a stand-in
 )
 
@@ -157,6 +158,10 @@ const (
 	firstWhole = 4
 	wholeEvery = 256
 )
+
+// maxKept bounds the bytes of a watch that a Tap keeps: who takes its objects is never so
+// far behind, but a ListerWatcher may omit all of them.
+const maxKept = 64 << 20
 
 // New returns a Tap for the objects of a resource, named as in a path. With strip, the
 // objects that it takes encoded lack their managedFields. It returns nil if the codec is
@@ -264,14 +269,6 @@ func (t *Tap) drop(a *answer) {
 	delete(t.answers, a.number)
 }
 
-// next returns the number of the next object of an answer.
-func (t *Tap) next(a *answer) uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a.sent++
-	return a.sent
-}
-
 func (t *Tap) addPoint(a *answer, rv string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -332,13 +329,16 @@ func (t *Tap) Reached(rv string) error {
 	return nil
 }
 
-// nextKept is next for an answer in JSON. It keeps the encoding of the object until the
-// object is taken.
-func (t *Tap) nextKept(a *answer, data []byte) uint64 {
+// next returns the number of the next object of an answer, and keeps the encoding of the
+// object until the object is taken; nil if there is none.
+func (t *Tap) next(a *answer, data []byte) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.sent++
 	a.encoded = append(a.encoded, data)
+	if a.kept += len(data); a.stream && a.kept > maxKept {
+		_ = t.refuseLocked() // Take returns the error
+	}
 	return a.sent
 }
 
@@ -360,6 +360,7 @@ func (t *Tap) isNext(mark string) (kept []byte, is bool) {
 	if len(a.encoded) > 0 {
 		kept, a.encoded[0] = a.encoded[0], nil
 		a.encoded = a.encoded[1:]
+		a.kept -= len(kept)
 	}
 	if len(a.encoded) == 0 {
 		a.encoded = nil
@@ -406,15 +407,12 @@ func (t *Tap) Take(obj runtime.Object, deleted bool) (runtime.Object, error) {
 	if content = content[numbers+1:]; !isNext {
 		return nil, t.refuse()
 	}
-	how, data := content[0], []byte(content[1:])
+	how := content[0]
 	if how == asSent {
 		accessor.SetSelfLink(content[1:])
 		return obj, nil
 	}
-	if t.json != nil {
-		data = kept
-	}
-	taken := t.take(accessor, obj, how, data)
+	taken := t.take(accessor, obj, how, kept)
 	if taken == nil || t.state.Load() == changed {
 		return nil, t.refuse()
 	}

@@ -578,6 +578,33 @@ func TestLargeEvents(t *testing.T) {
 	}
 }
 
+// TestNotTaken checks that a Tap keeps no more of a watch whose objects a ListerWatcher
+// omits than a bound: client-go receives what follows whole.
+func TestNotTaken(t *testing.T) {
+	for _, form := range forms {
+		w := newWorld(t, form, nil)
+		for i := range 12 { // of 84 MiB
+			if _, err := w.server.Create(&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", i)},
+				Data:       map[string]string{"a": strings.Repeat("x", 7<<20)},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		objects, _ := w.sent("stream")
+		last := must(meta.Accessor(objects[len(objects)-1]))
+		if last.GetSelfLink() != "" {
+			t.Errorf("%s: the last object is marked", form)
+		}
+		for what, obj := range map[string]runtime.Object{"the first": objects[0], "the last": objects[len(objects)-1]} {
+			taken, err := w.tap.Take(obj, false)
+			if isFirst := what == "the first"; errors.Is(err, tap.ErrChanged) != isFirst || !isFirst && taken != obj {
+				t.Errorf("%s: %s: %v", form, what, err)
+			}
+		}
+	}
+}
+
 // TestChanged checks objects that are not as they were sent.
 func TestChanged(t *testing.T) {
 	for what, change := range map[string]func(i int, cm *corev1.ConfigMap){
