@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +48,44 @@ func writeTables(t *testing.T, path string) {
 		gadget("b", "two", nil))
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestColumnsOfCluster checks that a custom resource has the columns of its own cluster's
+// definition: only the second cluster has the version.
+func TestColumnsOfCluster(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"v1", "v2"} {
+		definition := atVersion(gadgetDefinition())
+		versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+		versions[0].(map[string]any)["name"] = version
+		if err := unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"); err != nil {
+			t.Fatal(err)
+		}
+		object := atVersion(gadget("a", "one", map[string]any{"phase": "Ready"}))
+		object.SetAPIVersion("example.com/" + version)
+		for resource, obj := range map[string]*unstructured.Unstructured{
+			"customresourcedefinitions.apiextensions.k8s.io": definition, "gadgets.example.com": object,
+		} {
+			s := openScope(t, db, store.Scope{
+				Cluster: "kube-system/of-" + version, Resource: resource, Form: store.Unstructured, Kind: obj.GroupVersionKind(),
+			})
+			load(t, s, "8", obj)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := say(t.Context(), "query", "gadgets", "--db", path)
+	if n := strings.Count(got.Out, "PHASE"); n != 2 || got.Code != 0 {
+		t.Errorf("%d of two tables have the columns:\n%s%s", n, got.Out, got.Err)
 	}
 }
 

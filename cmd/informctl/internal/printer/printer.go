@@ -204,7 +204,8 @@ func (objectRenderer) Needs() source.Depth { return source.Record }
 // text prints one object with prefix before every line except the first line and empty
 // lines. The objects of a List are part of a larger document. This indentation does not
 // change strings: a JSON or YAML string contains line breaks only where indentation is
-// not part of it.
+// not part of it. YAML breaks long strings where a line ends, so an object of a List is
+// printed where it stands there.
 func (r objectRenderer) text(o Object, prefix string) ([]byte, error) {
 	// A YAML printer writes separators between the documents it prints, so each object
 	// has its own printer.
@@ -220,9 +221,17 @@ func (r objectRenderer) text(o Object, prefix string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	inList := prefix != "" && r.format == "yaml"
+	if inList {
+		content = map[string]any{"apiVersion": "v1", "items": []any{content}, "kind": "List"}
+	}
 	var buf bytes.Buffer
 	if err := p.PrintObj(&unstructured.Unstructured{Object: content}, &buf); err != nil {
 		return nil, err
+	}
+	if inList {
+		text := bytes.TrimPrefix(buf.Bytes(), []byte(yamlTexts.begin+yamlTexts.first))
+		return bytes.TrimSuffix(text, []byte("\nkind: List\n")), nil
 	}
 	text := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 	out := make([]byte, 0, len(text)+bytes.Count(text, []byte("\n"))*len(prefix))

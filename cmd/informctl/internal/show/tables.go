@@ -121,7 +121,7 @@ func columnsOf(d *source.Database, scope store.Scope) (table.Kind, bool, error) 
 	if schema.ParseGroupResource(scope.Resource).Group == "" {
 		return table.Kind{}, false, nil // a custom resource has a group
 	}
-	crd, err := d.Definition(scope.Resource)
+	crd, err := d.Definition(scope)
 	if err != nil || crd == nil {
 		return table.Kind{}, false, err
 	}

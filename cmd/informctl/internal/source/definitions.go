@@ -16,19 +16,29 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Definition returns the definition of a custom resource, nil if none is known. One that
-// was deleted is as the log has it.
-func (d *Database) Definition(resource string) (*unstructured.Unstructured, error) {
-	found, err := d.readDefinitions(func(v *View) ([]string, error) {
-		return v.Among([]string{resource}, labels.Everything())
-	})
-	if err == nil && len(found) == 0 {
-		found, err = d.deletedDefinitions(func(crd *unstructured.Unstructured) bool { return crd.GetName() == resource })
+// Definition returns the definition of the custom resource of a scope, nil if none is
+// known: that of the scope's cluster, else that of another one. One that was deleted is as
+// the log has it.
+func (d *Database) Definition(scope store.Scope) (*unstructured.Unstructured, error) {
+	ofCluster, ofOthers := *d, *d
+	isOfCluster := func(info store.Info) bool { return info.Scope.Cluster == scope.Cluster }
+	ofOthers.Scopes = slices.DeleteFunc(slices.Clone(d.Scopes), isOfCluster)
+	ofCluster.Scopes = slices.DeleteFunc(slices.Clone(d.Scopes), func(info store.Info) bool { return !isOfCluster(info) })
+	for _, of := range []*Database{&ofCluster, &ofOthers} {
+		found, err := of.readDefinitions(func(v *View) ([]string, error) {
+			return v.Among([]string{scope.Resource}, labels.Everything())
+		})
+		if err == nil && len(found) == 0 {
+			found, err = of.deletedDefinitions(func(crd *unstructured.Unstructured) bool { return crd.GetName() == scope.Resource })
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			return found[0], nil
+		}
 	}
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return found[0], nil
+	return nil, nil
 }
 
 // resourcesNamed returns the custom resources that have a name as a short name, a

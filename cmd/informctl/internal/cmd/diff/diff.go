@@ -219,6 +219,9 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 			}
 		}
 	}
+	if err := o.knowsCluster(dbs); err != nil {
+		return false, err
+	}
 	read := dbs
 	if followed != nil {
 		read = []*source.Database{followed}
@@ -307,6 +310,21 @@ func (o *options) chooseBoth(a, b *source.Database, unread *source.Unread) (side
 			unread.Put(e.ID, e.Err)
 		}
 	}
+}
+
+// knowsCluster returns an error if --of-cluster names a cluster of neither file. Of two
+// files with one cluster each, it does not say which objects are compared.
+func (o *options) knowsCluster(dbs []*source.Database) (err error) {
+	named := o.selection.Database.Cluster
+	if named == "" || len(dbs) < 2 {
+		return nil
+	}
+	for _, db := range dbs {
+		if _, err = source.FindCluster(db.Path, db.Scopes, named); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // differ prints and counts differences.
