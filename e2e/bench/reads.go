@@ -19,7 +19,7 @@ import (
 const (
 	hotKeys    = 100  // read repeatedly
 	coldKeys   = 2000 // read once, if there are that many
-	randomKeys = 1000 // of the coldKeys, the last, which are read in random order then
+	randomKeys = 1000 // the last of the coldKeys, which are read again in random order
 )
 
 // reader is a lister of client-go or ours.

@@ -64,7 +64,9 @@ func Release(ctx context.Context, dir string) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("find module %s: %w", module, OutputError(err))
 	}
-	path = filepath.Join(dir, "informctl")
+	if path, err = filepath.Abs(filepath.Join(dir, "informctl")); err != nil {
+		return "", fmt.Errorf("build informctl: %w", err)
+	}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, ".")
 	// The command is a separate module.
 	build.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "informctl")

@@ -14,7 +14,7 @@ import (
 )
 
 // maxFrame is the largest event that is tapped. client-go refuses events of more than 16
-// MiB, and a marked one is a little larger.
+// MiB, so that a marked one stays below that.
 const maxFrame = 8 << 20
 
 // stream is the body of a watch: events, each behind its length in four bytes. One
@@ -62,7 +62,7 @@ func (s *stream) next() error {
 	}
 	size := binary.BigEndian.Uint32(head[:])
 	if size > maxFrame || s.tap.state.Load() != tapped {
-		s.tap.move(declined, untapped, tapped)
+		s.tap.decline(s.answer)
 		return s.pass(nil, head[:])
 	}
 	if cap(s.frame) < int(size) {
@@ -111,7 +111,7 @@ func (s *stream) tapEvent() bool {
 	for rest := s.frame; len(rest) > 0; {
 		f, r, ok := cut(rest)
 		if !ok {
-			s.tap.move(declined, untapped, tapped)
+			s.tap.decline(s.answer)
 			return false
 		}
 		switch rest = r; f.number {
@@ -140,7 +140,7 @@ func (s *stream) tapEvent() bool {
 		item, ok = s.mark(item, kind == string(watch.Deleted))
 	}
 	if !ok {
-		s.tap.move(declined, untapped, tapped)
+		s.tap.decline(s.answer)
 		return false
 	}
 	envelope := s.tap.envelopeSize(s.tap.kind, len(item))

@@ -177,11 +177,15 @@ func (w *marker) mark(message []byte, deleted bool) (item []byte, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	how, kept := w.tap.choose(), []byte(nil)
+	how := w.tap.choose()
+	var kept []byte
 	w.data, ok = w.tap.protobuf.AppendMessage(w.data[:0], message)
-	if ok && len(m.SelfLink) == 0 {
+	switch {
+	case ok && len(m.SelfLink) == 0:
 		kept = bytes.Clone(w.data)
-	} else if how = asSent; !hasOneMetadata(message) {
+	case hasOneMetadata(message):
+		how = asSent
+	default:
 		return nil, false
 	}
 	link := len(w.tap.mark) + numbers + 2 + len(m.SelfLink)

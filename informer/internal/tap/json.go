@@ -229,7 +229,7 @@ func (s *jsonStream) next() {
 	}
 	switch {
 	case !ok:
-		s.tap.move(declined, untapped, tapped)
+		s.tap.decline(s.answer)
 		s.pass()
 	case size > 0:
 		s.in, s.scanned = bytes.TrimLeft(s.in[size:], " \t\r\n"), 0

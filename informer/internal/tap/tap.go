@@ -28,8 +28,9 @@
 // was slim, differs from its bytes or is not the next one of its answer, Take returns
 // [ErrChanged], and the tap has ended. [Tap.Reached] does so if the last objects of a
 // list, or those before a bookmark, were not taken. The caller lists again, because
-// earlier objects may have been changed or omitted, too. The tap also ends if a watch has
-// sent 64 MiB of objects that were not taken.
+// earlier objects may have been changed or omitted, too. Where a watch has no marks any
+// more, Take and Reached do so if an object before that was not taken. That is also so
+// behind 64 MiB of a watch that were not taken: the Tap keeps no more.
 //
 // # Malformed objects
 //
@@ -47,11 +48,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"maps"
 	"mime"
 	"net/http"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,7 +75,8 @@ var ErrChanged = errors.New("the ListerWatcher changes the objects that the serv
 //
 //	from                        to        when
 //	untapped                    tapped    the first answer, if it can be tapped
-//	untapped, tapped            declined  an answer or an object cannot be tapped
+//	untapped, tapped            declined  an answer or an object cannot be tapped, or
+//	                                      too much of a watch was not taken
 //	untapped, tapped, declined  changed   an object is not as it was sent
 type state = int32
 
@@ -105,28 +105,6 @@ type Tap struct {
 	last    uint64             // number of the last answer
 	answers map[uint64]*answer // by number
 	points  []point            // that were not reached, in the order of the answers
-}
-
-// answer counts the marked objects of one answer.
-type answer struct {
-	number uint64
-	stream bool
-	page   string // the continue token of its request
-	closed bool
-	sent   uint64 // objects
-	taken  uint64
-	// encoded contains the objects of an answer that were sent and not taken yet, nil for
-	// those that are asSent. kept is the number of their bytes.
-	encoded [][]byte
-	kept    int
-}
-
-// point is a place in an answer that has a resource version: the end of a list, or a
-// bookmark. Who takes objects must have taken those before it when it is reached.
-type point struct {
-	answer *answer
-	sent   uint64
-	rv     string
 }
 
 // The mark is followed by the number of the answer and the number of the object in it, in
@@ -158,10 +136,6 @@ const (
 	firstWhole = 4
 	wholeEvery = 256
 )
-
-// maxKept bounds the bytes of a watch that a Tap keeps: who takes its objects is never so
-// far behind, but a ListerWatcher may omit all of them.
-const maxKept = 64 << 20
 
 // New returns a Tap for the objects of a resource, named as in a path. With strip, the
 // objects that it takes encoded lack their managedFields. It returns nil if the codec is
@@ -243,131 +217,6 @@ func (t *Tap) Open(r *http.Request, resp *http.Response) {
 	resp.Header.Del("Content-Length")
 }
 
-// begin begins an answer. What precedes a watch was taken, or will not be: watches that
-// have ended, and lists. So will a list of which nothing was taken when another one
-// begins: client-go's pager begins again when its token has expired. So will a page of
-// which nothing was taken when it is asked for again: it could not be decoded.
-func (t *Tap) begin(isStream bool, page string) *answer {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	forget := func(a *answer) bool { return a.closed || isStream && !a.stream }
-	isDropped := func(a *answer) bool {
-		return !isStream && !a.stream && a.taken == 0 && (page == "" || page == a.page)
-	}
-	maps.DeleteFunc(t.answers, func(_ uint64, a *answer) bool { return forget(a) })
-	t.points = slices.DeleteFunc(t.points, func(p point) bool { return forget(p.answer) || isDropped(p.answer) })
-	t.last++
-	a := &answer{number: t.last, stream: isStream, page: page}
-	t.answers[a.number] = a
-	return a
-}
-
-// drop forgets an answer of which nothing was marked.
-func (t *Tap) drop(a *answer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.answers, a.number)
-}
-
-func (t *Tap) addPoint(a *answer, rv string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.points = append(t.points, point{a, a.sent, rv})
-}
-
-func (t *Tap) close(a *answer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a.closed = true
-}
-
-// Begin says that a list begins, from its first request, or has failed: what was sent
-// before is not taken any more.
-func (t *Tap) Begin() {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	clear(t.answers)
-	t.points = nil
-}
-
-// Reached says that all objects up to the end of the list, or the bookmark, with this
-// resource version were taken. It returns ErrChanged if one was not.
-func (t *Tap) Reached(rv string) error {
-	if t == nil || t.state.Load() == changed {
-		return nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	isMissed := func(p point) bool { return p.answer.taken < p.sent }
-	// A page that was asked for beside a streamed list, and not used, is not the list.
-	isUsed := func(p point) bool { return !p.answer.stream && p.answer.taken > 0 }
-	var at *point
-	for i := range t.points {
-		if p := &t.points[i]; p.rv == rv && (at == nil || isMissed(*at) || isUsed(*p)) {
-			at = p
-		}
-	}
-	if at == nil {
-		return nil
-	}
-	// A ListerWatcher may merge watches: those beside it may be behind.
-	last := *at
-	isReached := func(p point) bool {
-		return p.answer.stream == last.answer.stream && (!p.answer.stream || p.answer == last.answer && p.sent <= last.sent)
-	}
-	if last.answer.stream { // a page that was asked for beside it is not used
-		maps.DeleteFunc(t.answers, func(_ uint64, a *answer) bool { return !a.stream && a.taken == 0 })
-	}
-	missed := slices.ContainsFunc(t.points, func(p point) bool { return isReached(p) && isMissed(p) })
-	t.points = slices.DeleteFunc(t.points, isReached)
-	if missed {
-		return t.refuseLocked()
-	}
-	return nil
-}
-
-// next returns the number of the next object of an answer, and keeps the encoding of the
-// object until the object is taken; nil if there is none.
-func (t *Tap) next(a *answer, data []byte) uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a.sent++
-	a.encoded = append(a.encoded, data)
-	if a.kept += len(data); a.stream && a.kept > maxKept {
-		_ = t.refuseLocked() // Take returns the error
-	}
-	return a.sent
-}
-
-// isNext reports whether an object is the next one of its answer. It returns what was
-// kept of the object.
-func (t *Tap) isNext(mark string) (kept []byte, is bool) {
-	var n [numbers / 2]byte
-	if _, err := hex.Decode(n[:], []byte(mark)); err != nil {
-		return nil, false
-	}
-	answer, object := binary.BigEndian.Uint64(n[:]), binary.BigEndian.Uint64(n[8:])
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a := t.answers[answer]
-	if a == nil || object != a.taken+1 {
-		return nil, false
-	}
-	a.taken++
-	if len(a.encoded) > 0 {
-		kept, a.encoded[0] = a.encoded[0], nil
-		a.encoded = a.encoded[1:]
-		a.kept -= len(kept)
-	}
-	if len(a.encoded) == 0 {
-		a.encoded = nil
-	}
-	return kept, true
-}
-
 // appendNumbers appends the numbers of an answer and of an object in it.
 func appendNumbers(b []byte, answer, object uint64) []byte {
 	var n [numbers / 2]byte
@@ -399,6 +248,9 @@ func (t *Tap) Take(obj runtime.Object, deleted bool) (runtime.Object, error) {
 	content, marked := strings.CutPrefix(accessor.GetSelfLink(), t.mark)
 	switch {
 	case !marked && t.state.Load() != tapped:
+		if t.hasOmitted() {
+			return nil, t.refuse()
+		}
 		return obj, nil
 	case !marked || len(content) <= numbers+1 || content[numbers] != fate(deleted):
 		return nil, t.refuse()
@@ -428,8 +280,7 @@ func (t *Tap) refuse() error {
 // refuseLocked ends the tap for good: nothing that it keeps is taken any more.
 func (t *Tap) refuseLocked() error {
 	t.move(changed, untapped, tapped, declined)
-	clear(t.answers)
-	t.points = nil
+	t.forgetLocked()
 	return ErrChanged
 }
 

@@ -578,28 +578,39 @@ func TestLargeEvents(t *testing.T) {
 	}
 }
 
-// TestNotTaken checks that a Tap keeps no more of a watch whose objects a ListerWatcher
-// omits than a bound: client-go receives what follows whole.
+// TestNotTaken checks a watch whose first objects a ListerWatcher omits, and that has no
+// marks behind them: it has an event that is too large, or they are more than a Tap
+// keeps. That they were omitted is found out.
 func TestNotTaken(t *testing.T) {
 	for _, form := range forms {
-		w := newWorld(t, form, nil)
-		for i := range 12 { // of 84 MiB
-			if _, err := w.server.Create(&corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", i)},
-				Data:       map[string]string{"a": strings.Repeat("x", 7<<20)},
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		objects, _ := w.sent("stream")
-		last := must(meta.Accessor(objects[len(objects)-1]))
-		if last.GetSelfLink() != "" {
-			t.Errorf("%s: the last object is marked", form)
-		}
-		for what, obj := range map[string]runtime.Object{"the first": objects[0], "the last": objects[len(objects)-1]} {
-			taken, err := w.tap.Take(obj, false)
-			if isFirst := what == "the first"; errors.Is(err, tap.ErrChanged) != isFirst || !isFirst && taken != obj {
-				t.Errorf("%s: %s: %v", form, what, err)
+		for what, size := range map[string][]int{"a large event": {9}, "much": slices.Repeat([]int{7}, 12)} {
+			for _, way := range []string{"taken", "reached"} {
+				if what == "much" && way == "reached" {
+					continue // which is the same, and much
+				}
+				w := newWorld(t, form, nil)
+				for i, mebibytes := range size {
+					if _, err := w.server.Create(&corev1.ConfigMap{
+						ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", i)},
+						Data:       map[string]string{"a": strings.Repeat("x", mebibytes<<20)},
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				objects, rv := w.sent("stream")
+				last := objects[len(objects)-1]
+				if must(meta.Accessor(last)).GetSelfLink() != "" {
+					t.Errorf("%s, %s: the last object is marked", form, what)
+				}
+				var err error
+				if way == "taken" {
+					_, err = w.tap.Take(last, false)
+				} else {
+					err = w.tap.Reached(rv)
+				}
+				if !errors.Is(err, tap.ErrChanged) {
+					t.Errorf("%s, %s, %s: %v", form, what, way, err)
+				}
 			}
 		}
 	}

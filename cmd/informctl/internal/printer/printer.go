@@ -204,8 +204,8 @@ func (objectRenderer) Needs() source.Depth { return source.Record }
 // text prints one object with prefix before every line except the first line and empty
 // lines. The objects of a List are part of a larger document. This indentation does not
 // change strings: a JSON or YAML string contains line breaks only where indentation is
-// not part of it. YAML breaks long strings where a line ends, so an object of a List is
-// printed where it stands there.
+// not part of it. YAML breaks long strings depending on where they stand, so an object of
+// a List is printed inside of one, which is then cut off.
 func (r objectRenderer) text(o Object, prefix string) ([]byte, error) {
 	// A YAML printer writes separators between the documents it prints, so each object
 	// has its own printer.

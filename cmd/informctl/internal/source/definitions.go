@@ -17,19 +17,19 @@ import (
 )
 
 // Definition returns the definition of the custom resource of a scope, nil if none is
-// known: that of the scope's cluster, else that of another one. One that was deleted is as
-// the log has it.
+// known: that of the scope's cluster, else that of another one. One that was deleted is
+// as the log has it.
 func (d *Database) Definition(scope store.Scope) (*unstructured.Unstructured, error) {
-	ofCluster, ofOthers := *d, *d
-	isOfCluster := func(info store.Info) bool { return info.Scope.Cluster == scope.Cluster }
-	ofOthers.Scopes = slices.DeleteFunc(slices.Clone(d.Scopes), isOfCluster)
-	ofCluster.Scopes = slices.DeleteFunc(slices.Clone(d.Scopes), func(info store.Info) bool { return !isOfCluster(info) })
-	for _, of := range []*Database{&ofCluster, &ofOthers} {
-		found, err := of.readDefinitions(func(v *View) ([]string, error) {
+	own, others := *d, *d
+	isOwn := func(info store.Info) bool { return info.Scope.Cluster == scope.Cluster }
+	others.Scopes = slices.DeleteFunc(slices.Clone(d.Scopes), isOwn)
+	own.Scopes = slices.DeleteFunc(slices.Clone(d.Scopes), func(info store.Info) bool { return !isOwn(info) })
+	for _, db := range []*Database{&own, &others} {
+		found, err := db.readDefinitions(func(v *View) ([]string, error) {
 			return v.Among([]string{scope.Resource}, labels.Everything())
 		})
 		if err == nil && len(found) == 0 {
-			found, err = of.deletedDefinitions(func(crd *unstructured.Unstructured) bool { return crd.GetName() == scope.Resource })
+			found, err = db.deletedDefinitions(func(crd *unstructured.Unstructured) bool { return crd.GetName() == scope.Resource })
 		}
 		if err != nil {
 			return nil, err

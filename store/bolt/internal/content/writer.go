@@ -215,9 +215,9 @@ func (w *Writer) index(key string, old, now *record.Header) error {
 		}
 		for _, value := range was {
 			k, v := record.IndexEntry(value, key)
-			there := b.Get(k)
-			if there == nil || bytes.Equal(there, v) && slices.Contains(is, value) {
-				continue
+			held := b.Get(k)
+			if held == nil || bytes.Equal(held, v) && slices.Contains(is, value) {
+				continue // not there, or skipped below, too
 			}
 			state.Tally.Remove(record.Checksum(k))
 			if err := b.Delete(k); err != nil {
@@ -226,14 +226,14 @@ func (w *Writer) index(key string, old, now *record.Header) error {
 		}
 		for _, value := range is {
 			k, v := record.IndexEntry(value, key)
-			there := b.Get(k)
-			if there != nil && bytes.Equal(there, v) {
+			held := b.Get(k)
+			if held != nil && bytes.Equal(held, v) {
 				continue
 			}
 			if w.ends != nil {
 				w.append(name, b, k)
 			}
-			if there == nil {
+			if held == nil {
 				state.Tally.Add(record.Checksum(k))
 			}
 			if err := b.Put(k, v); err != nil {

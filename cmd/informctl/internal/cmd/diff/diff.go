@@ -312,8 +312,8 @@ func (o *options) chooseBoth(a, b *source.Database, unread *source.Unread) (side
 	}
 }
 
-// knowsCluster returns an error if --of-cluster names a cluster of neither file. Of two
-// files with one cluster each, it does not say which objects are compared.
+// knowsCluster returns an error if --of-cluster names a cluster of neither file. Of a
+// file with one cluster, all objects are compared, whatever the flag says.
 func (o *options) knowsCluster(dbs []*source.Database) (err error) {
 	named := o.selection.Database.Cluster
 	if named == "" || len(dbs) < 2 {
