@@ -179,6 +179,7 @@ func TestWrittenAheadOfEnd(t *testing.T) {
 				w.put("a", "1")
 				r := w.run(informer.Options{}).sync()
 				commit()
+				w.server.Slow(time.Millisecond) // no echo comes before the write
 				if test.slow {
 					w.server.Slow(time.Minute)
 				}
