@@ -156,13 +156,13 @@ func (r *run) writeGroup(b *bytes.Buffer, g *group, shared []string) {
 	b.WriteString("\n")
 }
 
-const aboutKube = `The server is kube-apiserver on an etcd that does not call fsync, on the same cores, with
-TLS, HTTP/2, a bearer token, RBAC and an audit log. It compresses lists, so bytes from
-the server are fewer than bytes of objects, and it uses CPU time for that. The objects were
-written through it, the status of a pod as a kubelet does. It also has a few config maps of
-its own. Nothing changed before a warm start but an object of another kind. CPU time of the server is that of kube-apiserver
-without etcd, with what it does for itself. New lists, changes and reads are measured
-with the other server only.
+const aboutKube = `The server is kube-apiserver on an etcd that does not call fsync, on the same cores,
+with TLS, HTTP/2, a bearer token, RBAC and an audit log. It compresses lists, so bytes
+from the server are fewer than bytes of objects, and it uses CPU time for that. The
+objects were written through it, the status of a pod as a kubelet does. It also has a
+few config maps of its own. Nothing changed before a warm start but an object of another
+kind. CPU time of the server is that of kube-apiserver without etcd, with what it does
+for itself. New lists, changes and reads are measured with the other server only.
 
 `
 

@@ -214,10 +214,12 @@ func (w *Writer) index(key string, old, now *record.Header) error {
 			return err
 		}
 		for _, value := range was {
-			k, v := record.IndexEntry(value, key)
-			held := b.Get(k)
-			if held == nil || bytes.Equal(held, v) && slices.Contains(is, value) {
-				continue // not there, or skipped below, too
+			if slices.Contains(is, value) {
+				continue // it is written below, if it has to be
+			}
+			k, _ := record.IndexEntry(value, key)
+			if b.Get(k) == nil {
+				continue
 			}
 			state.Tally.Remove(record.Checksum(k))
 			if err := b.Delete(k); err != nil {
